@@ -10,8 +10,8 @@ use thiserror::Error;
 
 use crate::provision::{AdoptionAction, AdoptionPreview, ObjectAction};
 use crate::watch::{Received, api_resource};
-use sesame_gateway_api::api::NamespacedName;
-use sesame_gateway_api::world::Kind;
+use sesame_kinds::api::NamespacedName;
+use sesame_kinds::world::Kind;
 use sesame_published::names::{ADOPT_ANNOTATION, adoption_name};
 
 const GATEWAY_VERSION: &str = "gateway.networking.k8s.io/v1";

@@ -7,8 +7,8 @@ use std::time::SystemTime;
 
 use tokio::sync::watch;
 
-use sesame_gateway_api::api::NamespacedName;
-use sesame_gateway_api::world::ObjectKey;
+use sesame_kinds::api::NamespacedName;
+use sesame_kinds::world::ObjectKey;
 use sesame_spans::{ChangeTrace, CollectorError, CollectorSettings, Reporting, Spans, TraceId};
 
 const MAX_NAMED: usize = 32;
@@ -230,7 +230,7 @@ impl KnownChanges {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sesame_gateway_api::world::Kind;
+    use sesame_kinds::world::Kind;
 
     fn edge() -> NamespacedName {
         NamespacedName::new("ns", "edge")

@@ -15,8 +15,8 @@ use tokio::time::{Instant, sleep_until};
 use crate::connection::answer;
 use crate::replica::Replica;
 use crate::watch::{ObjectWatch, Received, WatchEvent, api_resource, watch_config, watched_apis};
-use sesame_gateway_api::api::NamespacedName;
-use sesame_gateway_api::world::Kind;
+use sesame_kinds::api::NamespacedName;
+use sesame_kinds::world::Kind;
 
 /// Defined by the Gateway API.
 const FINALIZER: &str = "gateway-exists-finalizer.gateway.networking.k8s.io";

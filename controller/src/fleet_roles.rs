@@ -12,7 +12,7 @@ use tokio::sync::watch;
 
 use crate::publish::{DesiredPublication, DesiredPublications};
 use crate::replica::Replica;
-use sesame_gateway_api::api::NamespacedName;
+use sesame_kinds::api::NamespacedName;
 use sesame_published::host_access::{
     ACCESS_FLEET, ACCESS_GATEWAYS, ACCESS_LABEL, GATEWAYS_ANNOTATION, gateway_rules,
 };

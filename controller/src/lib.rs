@@ -1,11 +1,12 @@
 //! Resolves a cluster's Gateways, publishes them, and reports their status. Only the leader writes.
 
+#![cfg_attr(test, allow(clippy::too_many_lines))]
+
 mod adopt;
 mod changes;
 pub mod cli;
 mod configuration;
 mod connection;
-mod convert;
 mod engine;
 mod finalizer;
 mod fleet_roles;
@@ -19,6 +20,7 @@ mod replica;
 mod report;
 mod retry;
 mod run;
+mod salt_key;
 mod serve;
 mod statuses;
 mod watch;

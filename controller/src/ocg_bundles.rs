@@ -14,9 +14,9 @@ use tokio::sync::watch;
 
 use crate::connection::answer;
 use crate::replica::Replica;
-use sesame_gateway_api::api::{NamespacedName, OCG_BUNDLE_LABEL, SESAME_GROUP};
-use sesame_gateway_api::resolve::{OcgBundle, OcgBundles};
-use sesame_gateway_api::world::Kind;
+use sesame_kinds::api::{NamespacedName, OCG_BUNDLE_LABEL, SESAME_GROUP};
+use sesame_kinds::world::Kind;
+use sesame_resolver::{OcgBundle, OcgBundles};
 
 /// Interval between polls, which detect edited ConfigMaps and newly granted permissions.
 const POLL_INTERVAL: Duration = Duration::from_secs(30);

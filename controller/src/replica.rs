@@ -2,6 +2,7 @@
 
 mod failures;
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -10,7 +11,8 @@ use tokio::sync::watch;
 
 use crate::changes::Changes;
 use crate::serve::Metrics;
-use sesame_gateway_api::world::Kind;
+use crate::watch::field_manager;
+use sesame_kinds::world::Kind;
 
 pub(crate) use self::failures::ApiFailures;
 
@@ -29,6 +31,13 @@ pub(crate) struct Replica {
     pub(crate) failures: Arc<ApiFailures>,
     pub(crate) changes: Changes,
     pub(crate) fleet_spans: Option<String>,
+}
+
+impl Replica {
+    /// Returns the name under which statuses are written.
+    pub(crate) fn field_manager(&self) -> Cow<'static, str> {
+        field_manager(&self.controller_name, &self.namespace)
+    }
 }
 
 /// Objects in other namespaces are treated as nonexistent.
@@ -52,8 +61,10 @@ impl WatchedLayers {
     pub(crate) fn holds(self, kind: Kind) -> bool {
         match kind {
             Kind::Ingress => self.ingresses,
-            // HTTPProxies also have classes.
-            Kind::IngressClass => self.ingresses || self.http_proxies,
+            // HTTPProxies also have classes, and Ingresses can use delegated Secrets.
+            Kind::IngressClass | Kind::TlsCertificateDelegation => {
+                self.ingresses || self.http_proxies
+            }
             kind => self.http_proxies || !kind.is_contour(),
         }
     }
@@ -119,7 +130,14 @@ mod tests {
             held.copied().filter(layered).collect::<Vec<_>>()
         };
         assert_eq!(held(false, false), []);
-        assert_eq!(held(true, false), [Kind::IngressClass, Kind::Ingress]);
+        assert_eq!(
+            held(true, false),
+            [
+                Kind::IngressClass,
+                Kind::Ingress,
+                Kind::TlsCertificateDelegation
+            ]
+        );
         assert_eq!(held(false, true).len(), 4);
         assert_eq!(held(true, true).len(), 5);
     }

@@ -21,7 +21,7 @@ use self::configuration::follow_configuration;
 use self::probes::{Progress, spawn_servers};
 use self::stop_signals::StopSignals;
 use crate::changes::Changes;
-use crate::configuration::{ConfigurationSource, ControllerSettings, CurrentSettings, Resolving};
+use crate::configuration::{ConfigurationSource, ControllerSettings, CurrentSettings};
 use crate::connection::ClusterConnection;
 use crate::engine::Engine;
 use crate::finalizer::Finalizer;
@@ -33,6 +33,7 @@ use crate::provision::Provisioner;
 use crate::publish::{DesiredPublications, Signing, SnapshotPublisher};
 use crate::replica::{Replica, WatchedLayers, WatchedNamespaces, identity};
 use crate::report::{AllPresences, CertificateWarnings, Events, MAX_UNREPORTED, StatusReporter};
+use crate::salt_key;
 use crate::serve::{Metrics, PageAsk};
 use crate::statuses::{
     AddressesByGateway, GatewayProblems, HostsByGateway, ProvisionReport, ServiceRequests,
@@ -43,15 +44,16 @@ use crate::watch::fetch::Fetcher;
 use crate::watch::kinds::{AwaitedKinds, Watches};
 use crate::watch::pods::KnownXBackends;
 use crate::watch::{Input, References};
-use sesame_gateway_api::api::SesameConfigurationSpec;
-use sesame_gateway_api::resolve::OcgBundles;
+use sesame_kinds::api::SesameConfigurationSpec;
+use sesame_resolver::OcgBundles;
 use sesame_spans::CollectorSettings;
 
 #[derive(Clone)]
 pub(crate) struct ProcessSettings {
     pub(crate) source: ConfigurationSource,
     pub(crate) flags: SesameConfigurationSpec,
-    pub(crate) resolving: Resolving,
+    /// Memory limit for all Gateways' routes, in MiB.
+    pub(crate) memory_mib: u64,
     pub(crate) namespace: String,
     pub(crate) watched: WatchedNamespaces,
     pub(crate) layers: WatchedLayers,
@@ -75,12 +77,11 @@ pub(crate) fn run(settings: &ProcessSettings, revision: &'static str) -> Result<
         let mut stop = StopSignals::listen()?;
         let addresses = Addresses::new(settings.listen, settings.metrics.as_ref())?;
         loop {
-            let end = controller(settings.clone(), revision, &addresses, &mut stop).await?;
-            if end == End::Stopped {
-                break;
+            let run = controller(settings.clone(), revision, &addresses, &mut stop);
+            if Box::pin(run).await? == End::Stopped {
+                return Ok(());
             }
         }
-        Ok(())
     });
     // Do not wait for the engine's thread, which might still be resolving.
     runtime.shutdown_timeout(Duration::from_millis(100));
@@ -96,8 +97,10 @@ enum End {
     Renamed,
 }
 
-// The function is long because tasks start in this order, stop in reverse order, and may fail in
-// between.
+#[expect(
+    clippy::too_many_lines,
+    reason = "tasks start in this order, stop in reverse order, and may fail in between"
+)]
 async fn controller(
     process: ProcessSettings,
     revision: &'static str,
@@ -143,6 +146,7 @@ async fn controller(
         let _ = stopping.wait_for(|stopping| *stopping).await;
     });
     let mut election = std::pin::pin!(election);
+    let (mut obtaining, mut salt_key) = (Box::pin(salt_key::obtain(replica.clone())), None);
     let mut name: Option<(String, bool)> = None;
     let end = loop {
         tokio::select! {
@@ -154,10 +158,13 @@ async fn controller(
             () = stop.recv() => break End::Stopped,
             () = connection.outdated() => break End::Outdated,
             changed = current.changed() => changed.context("the configuration watcher has stopped")?,
+            key = &mut obtaining, if salt_key.is_none() => salt_key = Some(key),
         }
-        let Ok(settings) = current.borrow_and_update().clone() else {
+        let found = current.borrow_and_update().clone();
+        let (Ok(mut settings), Some(key)) = (found, &salt_key) else {
             continue;
         };
+        settings.options.salt_key = Some(key.clone());
         let options = &settings.options;
         let now = &(options.controller_name.clone(), options.extra_minimal_ocg);
         match &name {
@@ -198,6 +205,7 @@ async fn controller(
 
 struct Outcomes {
     progress: Progress,
+    inputs: Sender<Input>,
     statuses: mpsc::UnboundedReceiver<StatusChange>,
     settings: watch::Receiver<SettingsByGateway>,
     services: watch::Receiver<ServiceRequests>,
@@ -219,6 +227,7 @@ fn start_resolution(
     let (gateway_settings, settings_receiver) = watch::channel(SettingsByGateway::default());
     let (services, requested) = watch::channel(ServiceRequests::default());
     let (ocg_bundles, ocg_bundles_receiver) = watch::channel(None);
+    let (implies, implies_gateway) = watch::channel(settings.implies_gateway());
     let mut settings = settings;
     settings.options.namespace.clone_from(&replica.namespace);
     let extra_minimal_ocg = settings.options.extra_minimal_ocg;
@@ -237,13 +246,14 @@ fn start_resolution(
         changes: replica.changes.clone(),
     };
     start_engine(engine)?;
-    tasks.spawn(notify_engine(current.clone(), inputs.clone()));
+    tasks.spawn(notify_engine(current.clone(), inputs.clone(), implies));
     let (awaited, awaits) = watch::channel(AwaitedKinds::new());
     let watches = Watches {
         replica: replica.clone(),
         inputs: inputs.clone(),
         touched: touch.clone(),
         awaited,
+        implies_gateway,
         extra_minimal_ocg,
         x_backends: KnownXBackends::default(),
     };
@@ -258,7 +268,7 @@ fn start_resolution(
         replica: replica.clone(),
         references: wanted,
         touched,
-        inputs,
+        inputs: inputs.clone(),
     };
     tasks.spawn(fetcher.run());
     Ok(Outcomes {
@@ -266,6 +276,7 @@ fn start_resolution(
             publications,
             awaited: awaits,
         },
+        inputs,
         statuses,
         settings: settings_receiver,
         services: requested,
@@ -281,10 +292,17 @@ fn start_engine(engine: Engine) -> Result<()> {
         .context("cannot start the engine's thread")
 }
 
-async fn notify_engine(mut current: watch::Receiver<CurrentSettings>, inputs: Sender<Input>) {
+async fn notify_engine(
+    mut current: watch::Receiver<CurrentSettings>,
+    inputs: Sender<Input>,
+    implies_gateway: watch::Sender<bool>,
+) {
     // The settings might have changed before this task subscribed.
     current.mark_changed();
     while current.changed().await.is_ok() {
+        if let Ok(settings) = &*current.borrow_and_update() {
+            implies_gateway.send_replace(settings.implies_gateway());
+        }
         if inputs.send(Input::Configured).is_err() {
             return;
         }
@@ -304,6 +322,7 @@ fn start_writers(
             publications,
             awaited: _,
         },
+        inputs,
         statuses,
         settings,
         services,
@@ -350,6 +369,7 @@ fn start_writers(
         provisioned: shortages,
         service_addresses,
         hosts,
+        inputs,
         warnings: warn,
         presences,
         transitions,

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use crate::watch::StoredStatus;
-use sesame_gateway_api::api::NamespacedName;
-use sesame_gateway_api::expiry::{Expiry, ListenerExpiries, Warning};
-use sesame_gateway_api::resolve::settings::GatewaySettings;
-use sesame_gateway_api::resolve::{ServiceRequest, UncoveredHostnames};
-use sesame_gateway_api::status::{RouteStatus, Statuses};
-use sesame_gateway_api::world::{Kind, ObjectKey};
+use sesame_kinds::api::NamespacedName;
+use sesame_kinds::expiry::{Expiry, ListenerExpiries, Warning};
+use sesame_kinds::status::{RouteStatus, Statuses};
+use sesame_kinds::world::{Kind, ObjectKey};
+use sesame_resolver::settings::GatewaySettings;
+use sesame_resolver::{ServiceRequest, UncoveredHostnames};
 
 /// Problems that occurred after resolution.
 pub(crate) type GatewayProblems = BTreeMap<NamespacedName, String>;
@@ -84,6 +84,11 @@ pub(crate) struct ResolvedStatuses {
     pub(crate) by_service: BTreeSet<NamespacedName>,
     pub(crate) expiries: BTreeMap<NamespacedName, Vec<Expiry>>,
     pub(crate) listener_expiries: ListenerExpiries,
+    /// The settings for Ingresses and HTTPProxies are unknown, so their statuses stay unchanged.
+    pub(crate) layers_unknown: bool,
+    /// Gateways whose Ingresses and HTTPProxies keep their statuses, because the parameters of their
+    /// class are invalid.
+    pub(crate) kept_layers: BTreeSet<NamespacedName>,
     /// Hostnames that no certificate of their listener covers.
     pub(crate) uncovered: UncoveredHostnames,
 }

@@ -382,8 +382,10 @@ mod tests {
                 .map(|port| Endpoint {
                     address: "10.100.200.30".to_owned(),
                     port,
+                    ..Endpoint::default()
                 })
                 .collect(),
+            ..EndpointSet::default()
         };
         let bytes = Snapshot {
             endpoints: vec![set],

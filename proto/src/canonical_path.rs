@@ -101,7 +101,8 @@ fn back_up(out: &mut Vec<u8>) {
     }
 }
 
-fn escaped(bytes: &[u8], at: usize) -> Option<u8> {
+/// Returns the byte that two hexadecimal digits at `at` describe.
+pub fn escaped(bytes: &[u8], at: usize) -> Option<u8> {
     let digits = bytes.get(at..at + 2)?;
     let digits = str::from_utf8(digits).ok()?;
     let hex = digits.bytes().all(|digit| digit.is_ascii_hexdigit());

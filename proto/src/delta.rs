@@ -3,7 +3,6 @@
 //!
 //! Never apply only a part of a delta: if one virtual host does not match, change nothing.
 
-use crate::digest::domain_order;
 use crate::schema::{Backend, EndpointSet, RouteTable, VirtualHost};
 
 /// Differences between two versions of a Gateway.
@@ -87,36 +86,6 @@ impl BackendDelta {
         delta.removed.extend(before.map(|gone| gone.name));
         Some(delta)
     }
-
-    /// Adds the changes of another delta.
-    pub fn extend(&mut self, more: Self) {
-        let Self { added, removed } = more;
-        self.added.extend(added);
-        self.removed.extend(removed);
-    }
-
-    /// Applies the delta to a list sorted by name. If this returns `None`, discard the list.
-    #[must_use]
-    pub fn apply(&self, backends: &mut Vec<Backend>) -> Option<()> {
-        let place = |list: &[Backend], name: &str| {
-            list.binary_search_by(|held| held.name.as_str().cmp(name))
-        };
-        for name in &self.removed {
-            backends.remove(place(backends, name).ok()?);
-        }
-        for backend in &self.added {
-            let free = place(backends, &backend.name).err()?;
-            backends.insert(free, backend.clone());
-        }
-        Some(())
-    }
-}
-
-impl EndpointDelta {
-    /// Returns true if nothing was added or removed.
-    pub fn is_empty(&self) -> bool {
-        *self == Self::default()
-    }
 }
 
 impl RouteTableDelta {
@@ -151,41 +120,9 @@ impl RouteTableDelta {
         Some(Self { hosts })
     }
 
-    /// Returns true if nothing has changed.
-    pub fn is_empty(&self) -> bool {
-        self.hosts.is_empty()
-    }
-
     /// Returns the changed virtual hosts.
     pub fn hosts(&self) -> &[ChangedHost] {
         &self.hosts
-    }
-
-    /// Adds another delta, which must not contain the same virtual hosts.
-    pub fn extend(&mut self, more: Self) {
-        self.hosts.extend(more.hosts);
-    }
-
-    /// Replaces virtual hosts in canonical tables. If this returns `None`, discard the tables.
-    #[must_use]
-    pub fn apply(&self, tables: &mut [RouteTable]) -> Option<()> {
-        for ChangedHost {
-            table,
-            before,
-            after,
-        } in &self.hosts
-        {
-            let place = tables.binary_search_by(|held| held.name.as_str().cmp(table));
-            let hosts = &mut tables.get_mut(place.ok()?)?.virtual_hosts;
-            let domain = domain_order(&before.domain);
-            let place = hosts.binary_search_by(|held| domain_order(&held.domain).cmp(&domain));
-            let held = hosts.get_mut(place.ok()?)?;
-            if held != before {
-                return None;
-            }
-            held.clone_from(after);
-        }
-        Some(())
     }
 }
 

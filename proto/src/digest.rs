@@ -8,6 +8,7 @@ use prost::Message as _;
 use sha2::{Digest as _, Sha256};
 
 use crate::keys::hex;
+use crate::owned;
 use crate::schema::{Backend, EndpointSet, Snapshot};
 
 const SHORT: usize = 12;
@@ -61,6 +62,7 @@ pub fn canonicalize(snapshot: &mut Snapshot) {
         rate_limits,
         shared_filters,
         filters: _,
+        rollout: _,
     } = snapshot;
     measured_routes.sort_unstable();
     rate_limits.sort_by(|a, b| a.name.cmp(&b.name));
@@ -102,6 +104,16 @@ pub fn domain_order(domain: &str) -> (u8, Reverse<usize>, &str) {
         }
         exact => (0, Reverse(0), exact),
     }
+}
+
+/// Number of digits in [`listeners`].
+pub const LISTENERS_DIGITS: usize = 16;
+
+/// Returns hex digits that identify the [owner's listeners](owned::listeners) and their settings.
+pub fn listeners(snapshot: &Snapshot) -> String {
+    let mut digest = sha256(&owned::listeners(snapshot).encode_to_vec());
+    digest.truncate(LISTENERS_DIGITS);
+    digest
 }
 
 /// Returns the SHA-256 in hex of the canonical snapshot without endpoints. Snapshots with equal

@@ -1,4 +1,4 @@
-//! Syntax of Kubernetes object names (RFC 1123).
+//! Syntax of Kubernetes object names (RFC 1123) and labels.
 
 /// Returns true if the text is a DNS label: 1 to 63 characters from a-z, 0-9 and inner `-`.
 pub fn is_dns_label(text: &str) -> bool {
@@ -16,6 +16,17 @@ fn is_part(text: &str) -> bool {
     let inner = |b: &u8| b.is_ascii_lowercase() || b.is_ascii_digit() || *b == b'-';
     let edge = |b: Option<&u8>| b.is_some_and(|b| *b != b'-');
     bytes.iter().all(inner) && edge(bytes.first()) && edge(bytes.last())
+}
+
+/// Returns true if the text is a label value: 1 to 63 letters, digits and inner `-`, `_` and `.`.
+pub fn is_label_value(text: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric();
+    text.len() <= 63
+        && text.bytes().next().is_some_and(plain)
+        && text.bytes().next_back().is_some_and(plain)
+        && text
+            .bytes()
+            .all(|byte| plain(byte) || matches!(byte, b'-' | b'_' | b'.'))
 }
 
 #[cfg(test)]

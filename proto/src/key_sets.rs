@@ -1,4 +1,5 @@
-//! Requests for token issuers' key sets (JWKS), and the stored copies.
+//! Requests for token issuers' key sets (JWKS) and OpenID providers' configuration documents, and the
+//! stored copies.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,12 +20,23 @@ pub type KeySetCopies = BTreeMap<String, KeySetCopy>;
 pub struct KeySetRequest {
     /// HTTPS URI.
     pub uri: String,
+    /// Kind of the document.
+    pub document: FetchedDocument,
     /// CA certificates for the server.
     pub trust: KeySetTrust,
     /// Time between fetches.
     pub interval: Duration,
     /// Permits addresses that endpoints must not have, such as loopback.
     pub permits_local: bool,
+}
+
+/// Kind of a fetched document.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FetchedDocument {
+    /// A JSON Web Key Set.
+    KeySet,
+    /// The configuration of the OpenID provider with this issuer.
+    Provider(String),
 }
 
 /// CA certificates for a server.
@@ -42,9 +54,9 @@ pub enum KeySetTrust {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct KeySetCopy {
-    /// URI of the keys.
+    /// URI of the document.
     pub uri: String,
-    /// Keys in canonical form; empty if never fetched or too old.
+    /// Keys, or a provider's configuration, in canonical form; empty if never fetched or too old.
     pub jwks: String,
     /// Time of the last successful fetch (RFC 3339); empty if none.
     pub fetched_at: String,

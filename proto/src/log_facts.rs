@@ -92,6 +92,8 @@ pub fn is_plain(fact: Fact) -> bool {
         | Fact::UploadMs
         | Fact::BackendMs
         | Fact::DownloadMs
+        | Fact::RefusedBy
+        | Fact::ReportedBy
         | Fact::AuthorizationUs
         | Fact::ListenerAuthorizationUs => true,
     }
@@ -156,7 +158,7 @@ mod tests {
 
     #[test]
     fn each_fact_has_a_name_of_its_own() {
-        assert_eq!(all().count(), 39);
+        assert_eq!(all().count(), 41);
         for fact in all() {
             assert_eq!(named(&name(fact)), Some(fact));
             assert!(!is_free_name(&name(fact)), "{fact:?}");

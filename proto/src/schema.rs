@@ -26,6 +26,15 @@ impl Cors {
     }
 }
 
+impl Snapshot {
+    /// Returns the settings for clients of a port.
+    pub fn edge_on(&self, port: u32) -> Edge {
+        let mut same = self.ports.iter().filter(|it| it.port == port);
+        let own = same.find_map(|it| it.edge);
+        own.or(self.edge).unwrap_or_default()
+    }
+}
+
 impl TlsTermination {
     /// Returns true if clients are asked for a certificate.
     pub fn asks_for_certificate(&self) -> bool {
@@ -33,7 +42,8 @@ impl TlsTermination {
     }
 
     /// Returns true if the listener may also be served over HTTP/3. Envoy 1.39 rejects client
-    /// certificates over QUIC, QUIC always uses TLS 1.3, and ALPN then only offers `h3`.
+    /// certificates over QUIC, QUIC always uses TLS 1.3 with Envoy's key exchange groups, and ALPN
+    /// then only offers `h3`.
     pub fn allows_http3(&self) -> bool {
         let is_unchecked =
             !self.asks_for_certificate() && self.client_mode() == ClientMode::Required;
@@ -41,7 +51,7 @@ impl TlsTermination {
             self.max_version(),
             tls_termination::Version::Unset | tls_termination::Version::Tls13
         );
-        is_unchecked && is_tls_13 && self.alpn.is_empty()
+        is_unchecked && is_tls_13 && self.alpn.is_empty() && self.key_exchange_groups.is_empty()
     }
 
     /// Returns true if a client certificate is required.
@@ -80,6 +90,19 @@ impl HashPolicy {
 impl SlowStart {
     /// Maximum aggression, in thousandths.
     pub const MAX_AGGRESSION: u32 = 100_000;
+}
+
+impl Backend {
+    /// Returns the port of the endpoints that health checks use, or 0 for the port that gets
+    /// requests.
+    pub fn health_port(&self) -> u32 {
+        self.health_check.as_ref().map_or(0, |check| check.port)
+    }
+}
+
+impl ZonePreference {
+    /// Highest minimum of endpoints in a zone.
+    pub const MAX: u32 = 1_000;
 }
 
 impl HealthCheck {
@@ -154,31 +177,8 @@ impl Eq for RateLimit {}
 impl Eq for SharedFilter {}
 impl Eq for RequestFilters {}
 
-impl RateLimit {
-    /// Maximum number of limits per Gateway.
-    pub const MAX: usize = 1024;
-    /// Maximum number of rate limits per route.
-    pub const MAX_OF_ROUTE: usize = 16;
-    /// Maximum number of keys per limit.
-    pub const MAX_KEYS: usize = 4;
-    /// Maximum length of a key's name in bytes.
-    pub const MAX_KEY_NAME: usize = 256;
-    /// Maximum number of response headers per limit.
-    pub const MAX_HEADERS: usize = 10;
-
-    /// Returns at most `MAX` limits, which must be sorted by name. Envoy rejects duplicate names.
-    pub fn usable(limits: &[Self]) -> &[Self] {
-        usable(limits, Self::MAX, |limit| &limit.name)
-    }
-
-    /// Returns true if Envoy can reject requests with this status.
-    pub fn is_status(status: u32) -> bool {
-        matches!(status, 400..=417 | 421..=424 | 426 | 428 | 429 | 431 | 500..=508 | 510 | 511)
-    }
-}
-
 /// Stops at the first entry that is out of order.
-fn usable<T>(entries: &[T], most: usize, name: impl Fn(&T) -> &str) -> &[T] {
+pub(crate) fn usable<T>(entries: &[T], most: usize, name: impl Fn(&T) -> &str) -> &[T] {
     let entries = entries.get(..most).unwrap_or(entries);
     let mut pairs = entries.windows(2);
     let unsorted = pairs.position(|pair| matches!(pair, [a, b] if name(a) >= name(b)));
@@ -211,18 +211,28 @@ impl Route {
 impl RequestFilters {
     /// Returns the names of all referenced shared filters.
     pub fn shared(&self) -> impl Iterator<Item = Cow<'_, str>> {
-        let names = [&self.response, &self.bandwidth, &self.credentials].into_iter();
-        let names = names.chain(&self.tokens).map(|name| name.as_str().into());
+        let own = [&self.response, &self.bandwidth, &self.credentials];
+        let names = own.into_iter().chain([&self.injected, &self.grpc_json]);
+        let names = names.chain(self.maintenance.iter().map(|it| &it.page));
+        let names = names.chain(self.all_tokens());
+        let names = names.map(|name| name.as_str().into());
         names
             .chain(self.token_set())
             .filter(|name: &Cow<'_, str>| !name.is_empty())
     }
 
-    /// Returns the name of the shared filter that requires all tokens, if any.
+    /// Returns the names of the token policies, including those that only report.
+    pub fn all_tokens(&self) -> impl Iterator<Item = &String> {
+        let reported = self.reported.iter().flat_map(|it| &it.tokens);
+        self.tokens.iter().chain(reported)
+    }
+
+    /// Returns the name of the shared filter that checks all tokens, if any.
     pub fn token_set(&self) -> Option<Cow<'_, str>> {
-        match self.tokens.as_slice() {
+        let policies: Vec<&str> = self.all_tokens().map(String::as_str).collect();
+        match policies.as_slice() {
             [] => None,
-            [policy] => Some(policy.as_str().into()),
+            [policy] => Some((*policy).into()),
             policies => Some(TokenSet::name(policies).into()),
         }
     }
@@ -230,7 +240,8 @@ impl RequestFilters {
 
 impl TokenSet {
     /// Returns the name for a set of policies.
-    pub fn name(policies: &[String]) -> String {
+    pub fn name(policies: &[impl AsRef<str>]) -> String {
+        let policies: Vec<&str> = policies.iter().map(AsRef::as_ref).collect();
         policies.join(",")
     }
 }

@@ -16,6 +16,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::keys::hex;
 use crate::pem;
+use crate::salts::SaltKey;
 
 mod threshold;
 
@@ -23,6 +24,8 @@ pub use self::threshold::{GoodSignatures, signers};
 
 /// Domain separator, so that signatures for other programs are invalid here.
 const DOMAIN: &[u8] = b"sesame snapshot signature v1\n";
+/// Never published. Only its hash leaves this module.
+const SALT_CONTEXT: &[u8] = b"sesame credential salts v1\n";
 const VERSION: u8 = 1;
 /// Maximum number of signing keys, and of trusted keys.
 pub const MAX_KEYS: usize = 8;
@@ -211,6 +214,16 @@ impl SigningKeys {
             public
         });
         TrustedKeys(keys.collect())
+    }
+
+    /// Returns the key for the salts of what these keys sign. It is always the same for the same keys.
+    pub fn salt_key(&self) -> SaltKey {
+        let signatures = self.0.iter().map(|pair| pair.sign(SALT_CONTEXT));
+        let mut hash = Sha256::new();
+        for signature in signatures {
+            hash.update(signature.as_ref());
+        }
+        SaltKey::new(hash.finalize().into())
     }
 
     /// Signs with each key, and returns the stored format.

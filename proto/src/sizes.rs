@@ -7,16 +7,16 @@
 mod messages;
 
 use self::messages::{
-    cors_size, count, filters_size, headers_size, message_size, redirect_size, rewrite_size,
-    session_size, sum, text, texts,
+    address_filter_size, cors_size, count, filters_size, headers_size, message_size, redirect_size,
+    rewrite_size, session_size, sum, text, texts,
 };
 use crate::expressions::Answer;
 use crate::schema::path_match::Kind as PathKind;
 use crate::schema::route::Action;
 use crate::schema::{
     ContextValue, Cors, DirectResponse, ExternalAuth, ExternalAuthGrpc, ExternalAuthHttp, Forward,
-    HeaderModifier, Mirror, Redirect, RequestFilters, Retry, Route, StringMatch, WeightedBackend,
-    external_auth, string_match,
+    HeaderModifier, Mirror, OidcLogin, Redirect, RequestFilters, Retry, Route, StringMatch,
+    WeightedBackend, external_auth, string_match,
 };
 
 /// Maximum size per match and hostname, in bytes, which always fits into a shard.
@@ -44,6 +44,8 @@ const EXPRESSION: u64 = 512;
 const EXPRESSION_CHARACTER: u64 = 16;
 /// Overhead per external authorization, excluding strings.
 const AUTHORIZATION: u64 = 1024;
+/// Overhead per login in addition to [`AUTHORIZATION`], excluding strings that the snapshot contains.
+const LOGIN: u64 = 3072;
 /// Size of the headers that describe the request to an authorization service.
 const SUBREQUEST: u64 = 1024;
 /// Overhead per condition on a client certificate, excluding its strings.
@@ -187,7 +189,9 @@ pub fn of_external_auth(auth: &ExternalAuth) -> u64 {
         fail_open: _,
         partial_body: _,
         no_response_headers: _,
+        exempt_clients,
     } = auth;
+    let exempt = sum(exempt_clients.iter().map(address_filter_size));
     let context = context
         .iter()
         .map(|ContextValue { name, value }| sum([text(name), text(value)]));
@@ -210,9 +214,44 @@ pub fn of_external_auth(auth: &ExternalAuth) -> u64 {
             text(path),
             if *subrequest { SUBREQUEST } else { 0 },
         ]),
+        Some(external_auth::Protocol::Oidc(login)) => of_login(login),
         None => 0,
     };
-    sum(context.chain([AUTHORIZATION, text(backend), protocol]))
+    sum(context.chain([AUTHORIZATION, text(backend), protocol, exempt]))
+}
+
+fn of_login(login: &OidcLogin) -> u64 {
+    let OidcLogin {
+        client_id,
+        authorization_endpoint,
+        token_endpoint,
+        end_session_endpoint,
+        hostnames,
+        scopes,
+        redirect_path,
+        logout_path,
+        api_paths,
+        no_refresh: _,
+        forwarded: _,
+    } = login;
+    let once = [
+        client_id,
+        authorization_endpoint,
+        token_endpoint,
+        end_session_endpoint,
+        redirect_path,
+        logout_path,
+    ];
+    let once = once.map(|it| text(it));
+    // Each path has two matchers, and the redirect path is also part of a URI.
+    let api = texts(api_paths).saturating_mul(2);
+    sum(once.into_iter().chain([
+        LOGIN,
+        text(redirect_path),
+        texts(hostnames),
+        texts(scopes),
+        api,
+    ]))
 }
 
 /// Returns the size of a route in bytes.

@@ -17,6 +17,12 @@ pub const CIPHER_SUITES: [&str; 10] = [
     "ECDHE-RSA-AES256-SHA",
 ];
 
+/// Names of the allowed key exchange groups. The first one needs TLS 1.3, and protects recorded
+/// connections from quantum computers too.
+pub const KEY_EXCHANGE_GROUPS: [&str; 4] = [POST_QUANTUM_GROUP, "X25519", "P-256", "P-384"];
+/// Group that TLS 1.2 does not have.
+pub const POST_QUANTUM_GROUP: &str = "X25519MLKEM768";
+
 /// Size of a session ticket key in bytes.
 pub const TICKET_KEY_BYTES: usize = 80;
 
@@ -25,6 +31,11 @@ const MAX_PROTOCOL: usize = 255;
 /// Returns true if the cipher suite is allowed.
 pub fn is_cipher_suite(name: &str) -> bool {
     CIPHER_SUITES.contains(&name)
+}
+
+/// Returns true if the key exchange group is allowed.
+pub fn is_key_exchange_group(name: &str) -> bool {
+    KEY_EXCHANGE_GROUPS.contains(&name)
 }
 
 /// Returns true if the name has 1 to 255 visible ASCII characters and no comma.

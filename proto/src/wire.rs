@@ -17,17 +17,18 @@ pub(crate) mod numbers {
 
 /// Appends a string, bytes or an encoded message.
 pub fn append(field: u32, content: &[u8], bytes: &mut Vec<u8>) {
-    encode_key(field, WireType::LengthDelimited, bytes);
-    encode_varint(content.len() as u64, bytes);
+    append_head(field, content.len(), bytes);
     bytes.extend_from_slice(content);
+}
+
+/// Appends what precedes a value of this length.
+pub(crate) fn append_head(field: u32, length: usize, bytes: &mut Vec<u8>) {
+    encode_key(field, WireType::LengthDelimited, bytes);
+    encode_varint(length as u64, bytes);
 }
 
 pub(crate) fn appended_len(field: u32, length: usize) -> usize {
     encoding::key_len(field) + encoding::encoded_len_varint(length as u64) + length
-}
-
-pub(crate) fn append_message(field: u32, message: &impl Message, bytes: &mut Vec<u8>) {
-    encoding::message::encode(field, message, bytes);
 }
 
 /// Reserves exactly the needed capacity, because these buffers are large.
@@ -42,31 +43,22 @@ pub(crate) fn append_messages<'m, M: Message + 'm>(
         .map(|it| appended_len(field, it.encoded_len()));
     bytes.reserve_exact(lengths.sum());
     for message in messages {
-        append_message(field, message, bytes);
+        encoding::message::encode(field, message, bytes);
     }
 }
 
 /// Returns the values of a repeated field, or `None` if there is any other field.
-pub fn contents(message: &[u8], expected: u32) -> Option<Vec<&[u8]>> {
+pub fn contents(mut message: &[u8], expected: u32) -> Option<Vec<&[u8]>> {
     let mut found = Vec::new();
-    each(message, |field, content| {
-        found.push(content);
-        (field == expected).then_some(())
-    })?;
-    Some(found)
-}
-
-/// Stops if `take` returns `None`.
-pub(crate) fn each<'m>(
-    mut message: &'m [u8],
-    mut take: impl FnMut(u32, &'m [u8]) -> Option<()>,
-) -> Option<()> {
     while !message.is_empty() {
         let (field, content, rest) = first(message)?;
-        take(field, content)?;
+        if field != expected {
+            return None;
+        }
+        found.push(content);
         message = rest;
     }
-    Some(())
+    Some(found)
 }
 
 /// Returns `None` if the field is not length-delimited.

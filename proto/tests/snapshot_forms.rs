@@ -9,12 +9,12 @@ use sesame_proto::delta::{
     BackendDelta, ChangedHost, EndpointDelta, GatewayDelta, RouteTableDelta,
 };
 use sesame_proto::digest::{canonicalize, revision};
-use sesame_proto::encoded::EncodedSnapshot;
+use sesame_proto::encoded::{EncodedSnapshot, canonical_endpoint_entries};
 use sesame_proto::schema::{
     Backend, Edge, Endpoint, EndpointSet, Forward, KeyRef, Listener, PathMatch, Port, Route,
     RouteTable, Snapshot, VirtualHost, WeightedBackend, path_match, route,
 };
-use sesame_proto::shard::{RefreshedShards, ShardError, Splitter, join, join_config, split};
+use sesame_proto::shard::{ShardError, Splitter, join, join_config, split};
 
 fn snapshot(hosts: usize) -> Snapshot {
     let mut snapshot = Snapshot {
@@ -34,6 +34,8 @@ fn snapshot(hosts: usize) -> Snapshot {
             inside: 8080,
             proxy_protocol: 0,
             http3: false,
+            client_address: None,
+            edge: None,
         }],
         keys: vec![KeyRef {
             name: "Secret/default/cert".to_owned(),
@@ -77,12 +79,18 @@ fn snapshot(hosts: usize) -> Snapshot {
             endpoints: vec![Endpoint {
                 address: format!("10.0.{}.{}", index / 250, index % 250),
                 port: 8080,
+                ..Endpoint::default()
             }],
+            ..EndpointSet::default()
         });
     }
     snapshot.route_tables.push(table);
     canonicalize(&mut snapshot);
     snapshot
+}
+
+fn encoded(snapshot: &Snapshot) -> EncodedSnapshot {
+    EncodedSnapshot::new(snapshot, Vec::new())
 }
 
 fn stored(sharded: &sesame_proto::shard::Sharded) -> BTreeMap<String, Vec<u8>> {
@@ -110,9 +118,9 @@ proptest! {
         // Shards do not contain route tables that have no virtual hosts.
         if hosts > 0 {
             let stored = stored(&sharded);
-            let joined = join_config(&sharded.manifest, &stored).unwrap().config;
-            let encoded = EncodedSnapshot::new(&original, Vec::new());
-            prop_assert_eq!(joined.with_endpoints(&original.endpoints), encoded);
+            let joined = join_config(&sharded.manifest, &stored).unwrap();
+            let sets = canonical_endpoint_entries(original.endpoints.clone());
+            prop_assert_eq!(joined.with_endpoints(sets), encoded(&original));
             prop_assert_eq!(join(&sharded.manifest, &stored).unwrap(), original);
         }
     }
@@ -127,33 +135,23 @@ proptest! {
             for host in next.route_tables[0].virtual_hosts.iter_mut().take(usize::from(edit % 3)) {
                 host.routes[0].method = format!("M{edit}");
             }
-            let mut published = splitter.split(&mut next.clone()).unwrap();
-            prop_assert_eq!(&published, &split(&next).unwrap());
+            prop_assert_eq!(splitter.split(&encoded(&next)).unwrap(), split(&next).unwrap());
 
             // One of the sets does not belong to any backend.
             let changed: Vec<EndpointSet> = (0..=endpoints)
                 .map(|n| EndpointSet {
                     name: format!("Service/default/s{}/80", usize::from(edit) % 7 + n * 13),
                     endpoints: (0..n % 4 * endpoints)
-                        .map(|n| Endpoint { address: format!("10.1.0.{}", n % 200), port: 80 })
-                        .collect(),
-                })
+                        .map(|n| Endpoint { address: format!("10.1.0.{}", n % 200), port: 80, ..Endpoint::default() })
+                        .collect(), ..EndpointSet::default() })
                 .collect();
             for set in &mut next.endpoints {
                 if let Some(new) = changed.iter().find(|new| new.name == set.name) {
                     set.clone_from(new);
                 }
             }
-            match splitter.refresh(&changed).unwrap() {
-                RefreshedShards::Changed(shards) => {
-                    for shard in shards {
-                        let held = published.shards.iter_mut().find(|held| held.name == shard.name);
-                        *held.expect("an existing shard") = shard;
-                    }
-                }
-                RefreshedShards::Whole => published = splitter.split(&mut next.clone()).unwrap(),
-            }
-            prop_assert_eq!(&published, &split(&next).unwrap());
+            let refreshed = splitter.snapshot().with_changed_endpoints(&canonical_endpoint_entries(changed));
+            prop_assert_eq!(splitter.split(&refreshed).unwrap(), split(&next).unwrap());
 
             let longer = usize::from(edit % 5) * endpoints * 100;
             let hosts = next.route_tables[0].virtual_hosts.iter_mut();
@@ -167,10 +165,9 @@ proptest! {
                 .collect();
             let (backends, endpoints) = come_and_go(&mut next, usize::from(edit % 7), usize::from(edit % 11));
             let delta = GatewayDelta { route_tables, backends, endpoints };
-            let expected = split(&next).unwrap();
-            let changed = splitter.change(&delta).unwrap();
-            let changed = changed.unwrap_or_else(|| splitter.split(&mut next.clone()).unwrap());
-            prop_assert_eq!(changed, expected);
+            let changed = splitter.snapshot().with_changes(&delta).unwrap();
+            prop_assert_eq!(&changed, &encoded(&next));
+            prop_assert_eq!(splitter.split(&changed).unwrap(), split(&next).unwrap());
         }
     }
 
@@ -221,16 +218,17 @@ fn come_and_go(
             .collect(),
         removed: gone.clone(),
     };
-    // These endpoints are not in canonical order.
     let endpoint = |last| Endpoint {
         address: format!("10.2.0.{last}"),
         port: 80,
+        ..Endpoint::default()
     };
     let endpoints = EndpointDelta {
         added: (0..added)
             .map(|index| EndpointSet {
                 name: name(index),
-                endpoints: vec![endpoint(2), endpoint(1)],
+                endpoints: vec![endpoint(1), endpoint(2)],
+                ..EndpointSet::default()
             })
             .collect(),
         removed: gone,
@@ -250,47 +248,39 @@ fn change(table: &str, before: VirtualHost, after: VirtualHost) -> ChangedHost {
 }
 
 #[test]
-fn missing_virtual_host_needs_full_split() {
-    let mut splitter = Splitter::default();
-    let original = snapshot(40);
-    splitter.split(&mut original.clone()).unwrap();
-    let host = original.route_tables[0].virtual_hosts[0].clone();
-    let none = VirtualHost {
-        domain: "none.example.com".to_owned(),
-        ..host.clone()
-    };
-    for (table, host) in [("http/80", none), ("http/81", host)] {
-        let delta = GatewayDelta {
-            route_tables: [change(table, host.clone(), host)].into_iter().collect(),
-            ..GatewayDelta::default()
-        };
-        assert_eq!(splitter.change(&delta).unwrap(), None);
-        splitter.split(&mut original.clone()).unwrap();
-    }
-}
-
-#[test]
-fn conflicting_backend_changes_need_full_split() {
+fn conflicting_changes_do_not_apply() {
     let original = snapshot(40);
     let (there, none) = (&original.backends[0], "Service/default/none/80".to_owned());
     let set = &original.endpoints[0];
-    let backends = |added, removed| (BackendDelta { added, removed }, EndpointDelta::default());
-    let endpoints = |added, removed| (BackendDelta::default(), EndpointDelta { added, removed });
+    let backends = |added, removed| GatewayDelta {
+        backends: BackendDelta { added, removed },
+        ..GatewayDelta::default()
+    };
+    let endpoints = |added, removed| GatewayDelta {
+        endpoints: EndpointDelta { added, removed },
+        ..GatewayDelta::default()
+    };
+    let host = &original.route_tables[0].virtual_hosts[0];
+    let other = VirtualHost {
+        domain: "none.example.com".to_owned(),
+        ..host.clone()
+    };
+    let hosts = |table, host: &VirtualHost| GatewayDelta {
+        route_tables: [change(table, host.clone(), host.clone())]
+            .into_iter()
+            .collect(),
+        ..GatewayDelta::default()
+    };
     let deltas = [
         backends(vec![there.clone()], Vec::new()),
         backends(Vec::new(), vec![none.clone()]),
         endpoints(vec![set.clone()], Vec::new()),
         endpoints(Vec::new(), vec![none]),
+        hosts("http/80", &other),
+        hosts("http/81", host),
     ];
-    let mut splitter = Splitter::default();
-    for (backends, endpoints) in deltas {
-        let delta = GatewayDelta {
-            backends,
-            endpoints,
-            ..GatewayDelta::default()
-        };
-        splitter.split(&mut original.clone()).unwrap();
-        assert_eq!(splitter.change(&delta).unwrap(), None, "{delta:?}");
+    for delta in deltas {
+        assert_eq!(encoded(&original).with_changes(&delta), None, "{delta:?}");
     }
 }
 
@@ -318,28 +308,27 @@ fn one_edit_rewrites_one_shard_of_many() {
 #[test]
 fn one_endpoint_of_thousands_rewrites_one_small_shard() {
     let mut splitter = Splitter::default();
-    let whole = splitter.split(&mut snapshot(5000)).unwrap();
+    let before = splitter.split(&encoded(&snapshot(5000))).unwrap();
     let moved = EndpointSet {
         name: "Service/default/s7/80".to_owned(),
         endpoints: vec![Endpoint {
             address: "10.9.9.9".to_owned(),
             port: 8080,
+            ..Endpoint::default()
         }],
+        ..EndpointSet::default()
     };
-    let RefreshedShards::Changed(changed) = splitter.refresh(std::slice::from_ref(&moved)).unwrap()
-    else {
-        panic!("the number of shards must not change");
-    };
-    assert_eq!(changed.len(), 1);
-    let all: usize = whole.shards.iter().map(|shard| shard.bytes.len()).sum();
+    let changed = splitter.snapshot();
+    let changed = changed.with_changed_endpoints(&canonical_endpoint_entries(vec![moved]));
+    let after = splitter.split(&changed).unwrap();
+    assert_eq!(before.manifest, after.manifest);
+    let pairs = after.shards.iter().zip(&before.shards);
+    let sizes = pairs.filter(|(after, before)| after != before);
+    let sizes: Vec<usize> = sizes.map(|(after, _)| after.bytes.len()).collect();
+    let all: usize = after.shards.iter().map(|shard| shard.bytes.len()).sum();
     assert!(
-        changed[0].bytes.len() * 10 < all,
-        "{} of {all}",
-        changed[0].bytes.len()
-    );
-    assert_eq!(
-        splitter.refresh(&[moved]).unwrap(),
-        RefreshedShards::Changed(Vec::new())
+        matches!(sizes[..], [size] if size * 10 < all),
+        "{sizes:?} of {all}"
     );
 }
 

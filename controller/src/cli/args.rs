@@ -7,18 +7,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 use clap::{Args, ValueEnum};
 use sesame_files::open::{self, Rule};
 use sesame_proto::dns_name::{is_dns_label, is_dns_subdomain};
 use sesame_proto::signature::SigningKeys;
 
 use super::metrics_address::MetricsAddressArgs;
-use crate::configuration::{ConfigurationSource, Resolving, read, settings};
+use crate::configuration::{ConfigurationSource, read, settings};
 use crate::publish::Signing;
 use crate::replica::{WatchedLayers, WatchedNamespaces};
 use crate::run::ProcessSettings;
-use sesame_gateway_api::api::{
+use sesame_kinds::api::{
     FleetImages, FleetSettings, GatewaySelection, HostRules, NamespacedName, Publishing,
     PublishingType, SelectionMode, SesameConfigurationSpec,
 };
@@ -157,15 +156,6 @@ pub(super) struct RunArgs {
     /// Log format, on standard error [default: text]
     #[arg(long, env = "SESAME_LOG_FORMAT")]
     log_format: Option<LogFormat>,
-    /// Resolve changes incrementally if possible, or resolve everything on each change. The results
-    /// are the same.
-    #[arg(
-        long = "resolve",
-        env = "SESAME_RESOLVE",
-        hide = true,
-        value_parser = PossibleValuesParser::new(["incremental", "full"]).map(|way| way == "incremental")
-    )]
-    incremental: Option<bool>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -186,7 +176,10 @@ pub(super) enum LogFormat {
 }
 
 impl RunArgs {
-    // The function is long because it destructures every argument, so that none is forgotten.
+    #[expect(
+        clippy::too_many_lines,
+        reason = "it destructures every argument, so that none is forgotten"
+    )]
     pub(super) fn settings(self) -> Result<(String, LogFormat, ProcessSettings)> {
         let Self {
             config,
@@ -212,7 +205,6 @@ impl RunArgs {
             spans,
             log,
             log_format,
-            incremental,
         } = self;
         let namespace = namespace.unwrap_or_else(|| DEFAULT_NAMESPACE.to_owned());
         ensure!(
@@ -257,7 +249,6 @@ impl RunArgs {
             (16..=16_777_216).contains(&memory),
             "memory-mib {memory}: expected 16 to 16777216"
         );
-        let resolving = Resolving::new(incremental.unwrap_or(true), memory);
         let watched = watched_namespaces(watch_namespaces, &namespace)?;
         let source = match (config, configuration) {
             (Some(path), _) => ConfigurationSource::File(path),
@@ -274,11 +265,11 @@ impl RunArgs {
             ConfigurationSource::File(path) => Some(read(path).map_err(anyhow::Error::msg)?),
             ConfigurationSource::Flags | ConfigurationSource::Object(_) => None,
         };
-        settings(&flags, first.as_ref(), resolving).map_err(anyhow::Error::msg)?;
+        settings(&flags, first.as_ref(), memory).map_err(anyhow::Error::msg)?;
         let process = ProcessSettings {
             source,
             flags,
-            resolving,
+            memory_mib: memory,
             namespace,
             watched,
             layers: WatchedLayers {
@@ -366,7 +357,7 @@ mod tests {
         let own = NamespacedName::new("there", "sesame");
         assert_eq!(process.source, ConfigurationSource::Object(own));
         assert_eq!((log.as_str(), format), ("info", LogFormat::Text));
-        let made = settings(&process.flags, None, Resolving::new(true, 512)).expect("settings");
+        let made = settings(&process.flags, None, 512).expect("settings");
         assert_eq!(made.selection, SelectionRule::Single);
         assert_eq!(made.host_lost, Duration::from_secs(300));
         let publishing = &process.flags.publishing.expect("publishing type None");

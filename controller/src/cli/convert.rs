@@ -8,9 +8,9 @@ use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum};
 use serde_json::Value;
-use sesame_gateway_api::decode::{DecodeLimits, parse_untyped, split};
+use sesame_kinds::decode::{DecodeLimits, parse_untyped, split};
 
-use crate::convert::{self, Conversion, FORMATS};
+use sesame_convert::{Conversion, FORMATS};
 
 /// Maximum size of all input files together.
 const MAX_BYTES: u64 = 64 << 20;
@@ -35,8 +35,8 @@ pub(super) struct ConvertArgs {
     /// Report format
     #[arg(long, value_enum, default_value_t = ConversionReport::Table)]
     report: ConversionReport,
-    /// Field, or KIND/NAMESPACE/NAME of an object, to convert without an unsupported protection;
-    /// repeatable
+    /// Field of any object, KIND/NAMESPACE/NAME of an object, or KIND/NAMESPACE/NAME:FIELD, to
+    /// convert without an unsupported protection; repeatable
     #[arg(long, value_name = "NAME")]
     accept_loss: Vec<String>,
 }
@@ -65,9 +65,9 @@ pub(super) fn main(args: &ConvertArgs) -> Result<bool> {
         let text = read(&path, &mut budget)?;
         parse(&path, &text, &mut objects)?;
     }
-    let conversion = convert::convert(format, &objects, &args.accept_loss);
+    let conversion = sesame_convert::convert(format, &objects, &args.accept_loss);
     let report = report(args.report, &conversion);
-    let files = convert::files(&conversion).map_err(|error| anyhow!(error))?;
+    let files = sesame_convert::files(&conversion).map_err(|error| anyhow!(error))?;
     if let Some(dir) = &args.output_dir {
         write_files(
             dir,
@@ -86,9 +86,9 @@ pub(super) fn main(args: &ConvertArgs) -> Result<bool> {
 
 fn report(format: ConversionReport, conversion: &Conversion) -> String {
     match format {
-        ConversionReport::Table => convert::as_table(conversion),
-        ConversionReport::Json => format!("{:#}\n", convert::as_json(conversion)),
-        ConversionReport::Markdown => convert::as_markdown(conversion),
+        ConversionReport::Table => sesame_convert::as_table(conversion),
+        ConversionReport::Json => format!("{:#}\n", sesame_convert::as_json(conversion)),
+        ConversionReport::Markdown => sesame_convert::as_markdown(conversion),
     }
 }
 
@@ -104,6 +104,15 @@ fn inputs(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
         let mut found = Vec::new();
         for entry in fs::read_dir(path).with_context(at)? {
             let file = entry.with_context(at)?.path();
+            let name = file.file_name();
+            let is_hidden = name.is_some_and(|it| it.to_string_lossy().starts_with('.'));
+            // Policies in an unread directory would be lost without a report.
+            ensure!(
+                is_hidden || !file.is_dir(),
+                "{}: subdirectories are not read; pass each directory, or single files, with \
+                --filename",
+                file.display()
+            );
             let extension = file.extension().and_then(|extension| extension.to_str());
             if extension.is_some_and(|extension| EXTENSIONS.contains(&extension)) {
                 found.push(file);
@@ -257,6 +266,19 @@ spec:
                 "{class}"
             );
         }
+    }
+
+    #[test]
+    fn subdirectory_is_an_error_unless_hidden() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let dir = directory.path();
+        fs::create_dir_all(dir.join(".git")).expect("a directory");
+        fs::write(dir.join("all.yaml"), INPUT).expect("a file");
+        let paths = [dir.to_owned()];
+        assert_eq!(inputs(&paths).expect("files"), [dir.join("all.yaml")]);
+        fs::create_dir(dir.join("policies")).expect("a directory");
+        let error = inputs(&paths).expect_err("a subdirectory").to_string();
+        assert!(error.contains("policies: subdirectories"), "{error}");
     }
 
     #[test]

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::{Args, ValueEnum};
-use sesame_gateway_api::api::NamespacedName;
-use sesame_gateway_api::explain::{ExplainRequest, Explainer, TextDetail, text};
+use sesame_explain::{ExplainRequest, Explainer, TextDetail, text};
+use sesame_kinds::api::NamespacedName;
 use sesame_published::names::DEFAULT_NAMESPACE;
 
 use super::hosts::{gateway, namespace};

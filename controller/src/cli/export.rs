@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use sesame_files::bundle::arguments::{BundleArgs, BundleKeys};
 use sesame_files::bundle::{self, BundleInputs};
-use sesame_gateway_api::api::NamespacedName;
+use sesame_kinds::api::NamespacedName;
 use sesame_proto::keys::{self, KeyPair};
 use sesame_proto::schema::{KeyRef, Snapshot};
 use sesame_published::names::{

@@ -7,7 +7,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use kube::Client;
 use serde_json::{Value, json};
 
-use sesame_gateway_api::api::NamespacedName;
+use sesame_kinds::api::NamespacedName;
 use sesame_published::names::ADOPT_ANNOTATION;
 
 use super::hosts::{ClusterLocation, gateway};

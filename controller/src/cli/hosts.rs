@@ -10,10 +10,9 @@ use comfy_table::{Table, presets};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
-use sesame_gateway_api::api::NamespacedName;
-use sesame_proto::dns_name::{is_dns_label, is_dns_subdomain};
+use sesame_kinds::api::NamespacedName;
+use sesame_proto::dns_name::{is_dns_label, is_dns_subdomain, is_label_value};
 use sesame_published::host_access::HostScope;
-use sesame_published::join_token::is_label_value;
 use sesame_published::names::{DEFAULT_NAMESPACE, is_host_name};
 
 use crate::hosts::{self, Cluster, HostAccess, HostRow, Invitation, Invited};

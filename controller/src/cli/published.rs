@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Api, Client};
-use sesame_gateway_api::api::NamespacedName;
+use sesame_kinds::api::NamespacedName;
 use sesame_proto::schema::{Manifest, Snapshot};
 use sesame_proto::{bounds, shard};
 use sesame_published::names::{MANIFEST_ENTRY, SHARD_ENTRY, manifest_name, shard_name};

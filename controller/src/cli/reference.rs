@@ -20,6 +20,10 @@ const GROUPED_PATHS: &[&str] = &[
 const DOCUMENTED_ELSEWHERE: &[(&str, &str)] = &[
     ("spec.accessLog", "[access logs](access-logs.md)"),
     ("spec.edge", "[edge defaults](hardening.md#edge-defaults)"),
+    (
+        "spec.edgePorts[]",
+        "[settings of single ports](tasks/clients.md)",
+    ),
     ("spec.tracing", "[traces](tracing.md)"),
 ];
 

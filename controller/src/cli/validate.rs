@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 use serde_json::json;
 
 use crate::configuration::read;
-use sesame_gateway_api::resolve::settings::check::faults;
+use sesame_resolver::settings::check::faults;
 
 /// Arguments for `validate`.
 #[derive(Debug, Args)]

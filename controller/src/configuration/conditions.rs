@@ -5,7 +5,7 @@ use serde::Deserialize as _;
 use serde_json::{Value, json};
 
 use crate::watch::holds;
-use sesame_gateway_api::status::{
+use sesame_kinds::status::{
     Condition, ConditionStatus, ConditionType, Reason, TimedCondition, merge,
 };
 

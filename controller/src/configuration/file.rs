@@ -6,9 +6,9 @@ use std::time::Duration;
 use super::settings::settings;
 use super::{ConfigurationFollower, CurrentSettings};
 use sesame_files::open::{self, Rule};
-use sesame_gateway_api::api::SesameConfiguration;
-use sesame_gateway_api::decode::{self, DecodeLimits};
-use sesame_gateway_api::world::AnyObject;
+use sesame_kinds::api::SesameConfiguration;
+use sesame_kinds::decode::{self, DecodeLimits};
+use sesame_kinds::world::AnyObject;
 
 const MAX_BYTES: u64 = 64 * 1024;
 /// Interval between reads. Kubernetes updates a mounted file by replacing a symbolic link, which a
@@ -50,7 +50,7 @@ pub(super) async fn follow(follower: &ConfigurationFollower, path: &Path) {
         let found = read(path);
         if before.as_ref() != Some(&found) {
             let outcome: CurrentSettings = found.clone().and_then(|configuration| {
-                settings(&follower.flags, Some(&configuration), follower.resolving)
+                settings(&follower.flags, Some(&configuration), follower.memory_mib)
             });
             follower.accept(outcome, &from);
             before = Some(found);
@@ -62,7 +62,6 @@ pub(super) async fn follow(follower: &ConfigurationFollower, path: &Path) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::configuration::Resolving;
 
     const HEAD: &str = "apiVersion: projectsesame.io/v1alpha1\nkind: SesameConfiguration\nmetadata: {name: sesame}\n";
 
@@ -96,8 +95,8 @@ mod tests {
     fn unknown_field_is_refused_with_suggestion() {
         let text = format!("{HEAD}spec: {{hosts: {{lostAftr: 5m}}}}\n");
         let read = parse(&text).expect("the file can be decoded");
-        let why = settings(&read.spec, Some(&read), Resolving::new(true, 512))
-            .expect_err("the unknown field is rejected");
+        let why =
+            settings(&read.spec, Some(&read), 512).expect_err("the unknown field is rejected");
         assert!(
             why.contains("lostAftr") && why.contains("lostAfter"),
             "{why}"

@@ -11,10 +11,10 @@ use std::path::PathBuf;
 use tokio::sync::watch;
 
 use crate::replica::{Replica, replace};
-use sesame_gateway_api::api::{NamespacedName, SesameConfigurationSpec};
+use sesame_kinds::api::{NamespacedName, SesameConfigurationSpec};
 
 pub(crate) use self::file::read;
-pub(crate) use self::settings::{ControllerSettings, Resolving, SelectionRule, settings};
+pub(crate) use self::settings::{ControllerSettings, SelectionRule, settings};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ConfigurationSource {
@@ -30,7 +30,8 @@ pub(crate) struct ConfigurationFollower {
     pub(crate) source: ConfigurationSource,
     /// Settings from flags and environment variables.
     pub(crate) flags: SesameConfigurationSpec,
-    pub(crate) resolving: Resolving,
+    /// Memory limit for all Gateways' routes, in MiB.
+    pub(crate) memory_mib: u64,
     pub(crate) current: watch::Sender<CurrentSettings>,
 }
 

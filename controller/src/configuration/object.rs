@@ -20,10 +20,10 @@ use crate::connection::answer;
 use crate::watch::{
     ObjectWatch, Received, Unwatched, WatchEvent, api_resource, watch_config, watched_apis,
 };
-use sesame_gateway_api::api::{NamespacedName, SesameConfiguration};
-use sesame_gateway_api::decode::decode_value;
-use sesame_gateway_api::resolve::settings::check;
-use sesame_gateway_api::world::{AnyObject, Kind};
+use sesame_kinds::api::{NamespacedName, SesameConfiguration};
+use sesame_kinds::decode::decode_value;
+use sesame_kinds::world::{AnyObject, Kind};
+use sesame_resolver::settings::check;
 
 const API_VERSION: &str = "projectsesame.io/v1alpha1";
 const FIELD_MANAGER: &str = "sesame-controller";
@@ -122,7 +122,7 @@ fn update_settings(
         Some(Ok(configuration)) => settings(
             &follower.flags,
             Some(configuration.as_ref()),
-            follower.resolving,
+            follower.memory_mib,
         )
         .map_err(|why| format!("SesameConfiguration {name} is not valid: {why}")),
         Some(Err(why)) => Err(format!("SesameConfiguration {name} cannot be read: {why}")),

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use sesame_gateway_api::api::{
+use sesame_kinds::api::{
     FleetImages, FleetSettings, GatewaySelection, HostRules, NamespacedName, Publishing,
     SelectionMode, SesameConfiguration, SesameConfigurationSpec,
 };
-use sesame_gateway_api::resolve::settings::check;
-use sesame_gateway_api::resolve::{Options, ResolvedFor};
 use sesame_proto::network::Network;
+use sesame_resolver::settings::check;
+use sesame_resolver::{Options, ResolvedFor};
 
 const LOST_AFTER: Duration = Duration::from_secs(180);
 /// Routes get the memory divided by this number, because an update holds several copies of them:
@@ -32,31 +32,20 @@ pub(crate) struct ControllerSettings {
     pub(crate) host_lost: Duration,
 }
 
-/// Settings that only flags can set, because they are specific to the process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Resolving {
-    pub(crate) incremental: bool,
-    /// Memory limit for all Gateways' routes, in bytes.
-    pub(crate) max_route_bytes: u64,
-}
-
-impl Resolving {
-    pub(crate) fn new(incremental: bool, memory_mib: u64) -> Self {
-        Self {
-            incremental,
-            max_route_bytes: memory_mib.saturating_mul(1 << 20) / ROUTE_MEMORY_DIVISOR,
-        }
+impl ControllerSettings {
+    /// Returns true if Ingresses and HTTPProxies are served without a Gateway object.
+    pub(crate) fn implies_gateway(&self) -> bool {
+        let own = self.options.configuration.as_ref();
+        let ingress = own.and_then(|it| it.spec.ingress.as_ref());
+        ingress.is_some_and(|it| it.listeners.is_some())
     }
 }
 
-/// `flags` override the configuration, except for images.
+/// `flags` override the configuration, except for images. `memory_mib` limits all Gateways' routes.
 pub(crate) fn settings(
     flags: &SesameConfigurationSpec,
     configuration: Option<&SesameConfiguration>,
-    Resolving {
-        incremental,
-        max_route_bytes,
-    }: Resolving,
+    memory_mib: u64,
 ) -> Result<ControllerSettings, String> {
     let mut whole = configuration.cloned().unwrap_or_default();
     let mut faults = check::faults(&whole);
@@ -98,11 +87,12 @@ pub(crate) fn settings(
             allow_local_endpoints: allow_local_endpoints.unwrap_or(false),
             extra_minimal_ocg: extra_minimal_ocg.unwrap_or(false),
             resolved_for: ResolvedFor::Cluster,
-            max_route_bytes,
-            incremental,
+            max_route_bytes: memory_mib.saturating_mul(1 << 20) / ROUTE_MEMORY_DIVISOR,
             preview: false,
+            implied_gateway: true,
             namespace: defaults.namespace,
             configuration: Some(Arc::new(whole)),
+            salt_key: None,
         },
     })
 }
@@ -116,6 +106,8 @@ fn apply_flags(flags: &SesameConfigurationSpec, spec: &mut SesameConfigurationSp
         ingress: _,
         ports: _,
         edge: _,
+        edge_ports: _,
+        rollout: _,
         rotation: _,
         access_log: _,
         tracing: _,
@@ -177,7 +169,7 @@ fn override_if_set<T: Clone>(over: Option<&T>, under: &mut Option<T>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sesame_gateway_api::api::{GatewayRef, PublishingType};
+    use sesame_kinds::api::{GatewayRef, PublishingType};
 
     fn selection(name: Option<&str>, mode: Option<SelectionMode>) -> GatewaySelection {
         GatewaySelection {
@@ -209,7 +201,7 @@ mod tests {
         let plain = settings(
             &SesameConfigurationSpec::default(),
             Some(&configuration),
-            Resolving::new(true, 512),
+            512,
         );
         let plain = plain.expect("settings");
         assert_eq!(
@@ -227,19 +219,13 @@ mod tests {
             }),
             ..SesameConfigurationSpec::default()
         };
-        let over =
-            settings(&flags, Some(&configuration), Resolving::new(true, 512)).expect("settings");
+        let over = settings(&flags, Some(&configuration), 512).expect("settings");
         assert_eq!(over.options.controller_name, "example.com/a");
         assert_eq!(over.selection, SelectionRule::Multiple);
         let publishing = &over.options.configuration.expect("one").spec.publishing;
         let type_ = publishing.as_ref().and_then(|it| it.type_.clone());
         assert_eq!(type_, Some(PublishingType::None));
-        let none = settings(
-            &SesameConfigurationSpec::default(),
-            None,
-            Resolving::new(true, 512),
-        )
-        .expect("settings");
+        let none = settings(&SesameConfigurationSpec::default(), None, 512).expect("settings");
         assert_eq!(none.host_lost, LOST_AFTER);
         assert_eq!(
             none.options.controller_name,
@@ -264,8 +250,7 @@ mod tests {
             ..SesameConfiguration::default()
         };
         let flags = fleet(Some("agent:1"), Some("envoy:1"));
-        let made =
-            settings(&flags, Some(&configuration), Resolving::new(true, 512)).expect("settings");
+        let made = settings(&flags, Some(&configuration), 512).expect("settings");
         let made = made.options.configuration.expect("one").spec.fleet.clone();
         let expected = fleet(Some("agent:2"), Some("envoy:1")).fleet;
         assert_eq!(made, expected);
@@ -287,8 +272,7 @@ mod tests {
             },
             ..SesameConfiguration::default()
         };
-        let why = settings(&flags, Some(&configuration), Resolving::new(true, 512))
-            .expect_err("both values are invalid");
+        let why = settings(&flags, Some(&configuration), 512).expect_err("both values are invalid");
         assert!(why.contains("example.com/controller"), "{why}");
         assert!(why.contains("spec.hosts.lostAfter: \"60s\""), "{why}");
     }

@@ -11,10 +11,12 @@ use crate::serve::Metrics;
 use crate::watch::{
     FetchOutcome, Input, PublishedBefore, References, StoredStatus, WatchEvent, WatchedObject,
 };
-use sesame_gateway_api::api::NamespacedName;
-use sesame_gateway_api::resolve::incremental::{SliceIndex, is_incremental, service_of};
-use sesame_gateway_api::resolve::{Options, Problem};
-use sesame_gateway_api::world::{AnyObject, Definitions, Kind, ObjectKey, World};
+use sesame_kinds::api::NamespacedName;
+use sesame_kinds::world::{
+    AnyObject, Definitions, Kind, LastGoodKeys, LastParameters, ObjectKey, ServedTogether, World,
+};
+use sesame_resolver::incremental::{SliceIndex, add_partners, is_incremental, service_of};
+use sesame_resolver::{Options, Problem, Resolution, hosts_of};
 
 #[derive(Debug, Default)]
 pub(super) struct Effect {
@@ -23,6 +25,8 @@ pub(super) struct Effect {
     /// Previous versions of the changed routes.
     pub(super) routes: Vec<AnyObject>,
     pub(super) stored: Vec<(ObjectKey, Option<StoredStatus>)>,
+    /// Gateways whose number of live hosts changed.
+    pub(super) fleets: Vec<NamespacedName>,
 }
 
 impl Effect {
@@ -45,7 +49,10 @@ pub(super) struct ClusterState {
     /// Undecodable objects, with errors. The world keeps their last good version.
     broken: BTreeMap<ObjectKey, String>,
     listed: BTreeSet<Kind>,
+    published_before: BTreeSet<NamespacedName>,
     remembers: bool,
+    /// True until the number of live hosts is known. Until then, hosts keep the published number.
+    awaits_hosts: bool,
     resolved: bool,
     /// Computed on first use. Ignores routes that changed since the last resolution, because they
     /// are resolved anyway.
@@ -61,6 +68,13 @@ struct Reference {
 }
 
 impl ClusterState {
+    pub(super) fn awaiting_hosts() -> Self {
+        Self {
+            awaits_hosts: true,
+            ..Self::default()
+        }
+    }
+
     pub(super) fn world(&self) -> &World {
         &self.world
     }
@@ -77,11 +91,24 @@ impl ClusterState {
 
     /// Returns true if the world is complete and the previous publications have been read.
     pub(super) fn is_whole(&self) -> bool {
-        self.remembers && self.is_listed() && self.referred.values().all(|it| it.read)
+        self.remembers
+            && !self.awaits_hosts
+            && self.is_listed()
+            && self.referred.values().all(|it| it.read)
     }
 
     pub(super) fn broken(&self, kind: Kind) -> impl Iterator<Item = &ObjectKey> {
         self.broken.keys().filter(move |key| key.kind == kind)
+    }
+
+    /// A Gateway that cannot be decoded takes precedence over listeners in the configuration, and
+    /// keeps its publication.
+    pub(super) fn withhold_undecodable(&self, resolution: &mut Resolution) {
+        let unknown = self.broken(Kind::Gateway);
+        for key in unknown.filter(|key| !self.world.contains(key)) {
+            resolution.gateways.retain(|it| it.gateway != key.name);
+            resolution.statuses.gateways.remove(&key.name);
+        }
     }
 
     pub(super) fn broken_count(&self) -> usize {
@@ -89,9 +116,26 @@ impl ClusterState {
     }
 
     /// Stores the last good keys and the ports of merged Gateways.
-    pub(super) fn keep(&mut self, PublishedBefore { keys, together }: PublishedBefore) {
+    pub(super) fn keep(&mut self, keys: LastGoodKeys, together: ServedTogether) {
         self.world.last_good.replace(keys);
         self.world.served_together = together;
+    }
+
+    pub(super) fn keep_parameters(&mut self, parameters: LastParameters) {
+        self.world.last_parameters = parameters;
+    }
+
+    /// Keeps an earlier process's publications if their Ingresses are unknown.
+    pub(super) fn withhold_unknown(&self, resolution: &mut Resolution) {
+        let unknown = &resolution.unless_published;
+        let is_kept =
+            |name: &NamespacedName| unknown.contains(name) && self.published_before.contains(name);
+        resolution.gateways.retain(|it| !is_kept(&it.gateway));
+    }
+
+    /// Gateways that an earlier process published and whose objects were not deleted since.
+    pub(super) fn published_before(&self) -> impl Iterator<Item = &NamespacedName> {
+        self.published_before.iter()
     }
 
     pub(super) fn record_resolved(&mut self) {
@@ -134,14 +178,39 @@ impl ClusterState {
     pub(super) fn apply(&mut self, input: Input, metrics: &Metrics) -> Effect {
         let mut effect = Effect::default();
         match input {
-            Input::Published(before) => {
-                self.keep(before);
+            Input::Published(PublishedBefore {
+                names,
+                keys,
+                together,
+            }) => {
+                self.published_before = names;
+                self.keep(keys, together);
                 self.remembers = true;
                 effect.world_changed = true;
             }
             Input::Defined(definitions) => {
                 effect.world_changed |= self.world.definitions != definitions;
                 self.world.definitions = definitions;
+            }
+            Input::LiveHosts(mut hosts) => {
+                effect.world_changed |= std::mem::take(&mut self.awaits_hosts);
+                // If no host reports, hosts may still serve, so none of them gets the whole limit.
+                for (name, last) in &self.world.live_hosts {
+                    let now = hosts.entry(name.clone()).or_default();
+                    if *now == 0 {
+                        *now = *last;
+                    }
+                }
+                let before = std::mem::replace(&mut self.world.live_hosts, hosts);
+                let now = &self.world.live_hosts;
+                let names = before.keys().chain(now.keys());
+                let changed = names.filter(|name| before.get(*name) != now.get(*name));
+                effect.fleets.extend(changed.cloned());
+                // A condition reports an unknown number.
+                let is_known = |hosts: Option<&u32>| hosts.is_some_and(|hosts| *hosts > 0);
+                let mut fleets = effect.fleets.iter();
+                let is_new = fleets.any(|it| !is_known(before.get(it)) && is_known(now.get(it)));
+                effect.world_changed |= is_new && limits_fleets(&self.world);
             }
             Input::Configured => {}
             Input::Fetched { key, answer } => {
@@ -232,6 +301,9 @@ impl ClusterState {
 
     fn forget(&mut self, key: ObjectKey, has_status: bool, effect: &mut Effect) {
         effect.world_changed |= self.broken.remove(&key).is_some();
+        if key.kind == Kind::Gateway {
+            self.published_before.remove(&key.name);
+        }
         self.replace(&key, None, effect);
         if has_status {
             effect.stored.push((key, None));
@@ -277,12 +349,16 @@ impl ClusterState {
     pub(super) fn endpoint_sets(
         &self,
         services: &BTreeSet<NamespacedName>,
+        fleets: &BTreeSet<NamespacedName>,
         options: &Options,
     ) -> Vec<EndpointSet> {
-        let (sets, problems) = self.sets_of(services, options);
+        let mut services = services.clone();
+        add_partners(&self.world, &mut services);
+        let (mut sets, problems) = self.sets_of(&services, options);
         for problem in &problems {
             tracing::debug!(object = %problem.object, "{}", problem.message);
         }
+        sets.extend(fleets.iter().map(|name| hosts_of(name, &self.world)));
         sets
     }
 
@@ -295,11 +371,18 @@ impl ClusterState {
     }
 }
 
+fn limits_fleets(world: &World) -> bool {
+    world.traffic_policies.iter().any(|policy| {
+        let mut limits = policy.spec.rate_limits.iter();
+        limits.any(|limit| limit.scope.is_some())
+    })
+}
+
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
     use crate::watch::newly_requested;
-    use sesame_gateway_api::decode::{self, DecodeLimits};
+    use sesame_kinds::decode::{self, DecodeLimits};
 
     pub(in crate::engine) fn watched(kind: Kind, event: WatchEvent<WatchedObject>) -> Input {
         let seen = std::time::SystemTime::UNIX_EPOCH;

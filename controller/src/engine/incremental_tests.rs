@@ -1,7 +1,7 @@
 //! Checks that resolving only the changed routes and their neighbors gives the same result as a
 //! full resolution.
 
-#[path = "../../gateway-api/src/resolve/tests/any_routes.rs"]
+#[path = "../../resolver/src/tests/any_routes.rs"]
 mod any_routes;
 
 use std::collections::BTreeSet;
@@ -15,15 +15,15 @@ use crate::publish::{DesiredPublication, Publication};
 use crate::serve::Metrics;
 use crate::watch::{WatchEvent, WatchedObject};
 use any_routes::{OBJECTS, any_place, any_rules, version};
-use sesame_gateway_api::api::NamespacedName;
-use sesame_gateway_api::decode;
-use sesame_gateway_api::resolve::incremental::{
+use sesame_kinds::api::NamespacedName;
+use sesame_kinds::decode;
+use sesame_kinds::status::Statuses;
+use sesame_kinds::world::Kind;
+use sesame_resolver::incremental::{
     PreviousObjects, PreviousRoutes, PreviousServices, RouteDelta, RouteStatusChange,
     resolve_routes,
 };
-use sesame_gateway_api::resolve::{Options, Resolver};
-use sesame_gateway_api::status::Statuses;
-use sesame_gateway_api::world::Kind;
+use sesame_resolver::{Options, Resolver};
 
 fn state() -> ClusterState {
     let mut state = ClusterState::default();
@@ -49,7 +49,12 @@ fn whole(
     let resolution = resolver.resolve(state.world(), &Options::default());
     let statuses = resolution.statuses;
     let names = statuses.gateways.keys().cloned().collect();
-    let (desired, _) = publications.build(resolution.gateways, names, &resolution.settings, state);
+    let (desired, _) = publications.build(
+        resolution.gateways,
+        names,
+        &resolution.settings,
+        state.world(),
+    );
     (published(desired.values()), statuses)
 }
 

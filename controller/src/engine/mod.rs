@@ -31,15 +31,15 @@ use crate::serve::Metrics;
 use crate::statuses::{
     Resolved, ResolvedStatuses, RouteStatusUpdate, ServiceRequests, SettingsByGateway, StatusChange,
 };
-use crate::watch::{Input, PublishedBefore, References, references};
-use sesame_gateway_api::api::NamespacedName;
-use sesame_gateway_api::resolve::incremental::{
+use crate::watch::{Input, References, references};
+use sesame_kinds::api::NamespacedName;
+use sesame_kinds::world::ObjectKey;
+use sesame_proto::key_sets::KeySetRequests;
+use sesame_resolver::incremental::{
     PreviousObjects, PreviousRoutes, PreviousServices, RouteDelta, RouteStatusChange,
     resolve_routes,
 };
-use sesame_gateway_api::resolve::{OcgBundles, RemoteKeySets, Resolver};
-use sesame_gateway_api::world::ObjectKey;
-use sesame_proto::key_sets::KeySetRequests;
+use sesame_resolver::{OcgBundles, Options, RemoteKeySets, Resolver, with_implied_gateway};
 
 pub(crate) struct Engine {
     pub(crate) inputs: Receiver<Input>,
@@ -70,7 +70,7 @@ struct Memory {
 impl Engine {
     pub(crate) fn run(mut self) {
         let mut memory = Memory {
-            state: ClusterState::default(),
+            state: ClusterState::awaiting_hosts(),
             resolver: Resolver::default(),
             publications: Publications::default(),
             pending: Pending::new(),
@@ -101,8 +101,13 @@ impl Engine {
                     }
                     let now = self.current.borrow_and_update().clone();
                     let now = now.map(|mut settings| {
-                        let namespace = &self.settings.options.namespace;
+                        let Options {
+                            namespace,
+                            salt_key,
+                            ..
+                        } = &self.settings.options;
                         settings.options.namespace.clone_from(namespace);
+                        settings.options.salt_key.clone_from(salt_key);
                         settings
                     });
                     if let Some(settings) = now.ok().filter(|now| *now != self.settings) {
@@ -136,13 +141,9 @@ impl Engine {
             pending,
             ..
         } = memory;
-        let services = pending.take_services();
-        if !self.settings.options.incremental {
-            pending.add(Effect::world(), Instant::now());
-            return;
-        }
-        let sets = state.endpoint_sets(&services, &self.settings.options);
-        match publications.refresh(&sets) {
+        let (services, fleets) = pending.take_endpoints();
+        let sets = state.endpoint_sets(&services, &fleets, &self.settings.options);
+        match publications.refresh(sets) {
             Refresh::Same => {}
             Refresh::Changed(desired) => {
                 self.desired.send_replace(Some(Arc::new(desired)));
@@ -202,6 +203,7 @@ impl Engine {
             return;
         }
         let (world, options) = (state.world(), &self.settings.options);
+        let world = &*with_implied_gateway(world, options);
         let key_sets = RemoteKeySets::of(world, options);
         replace(&self.key_sets, Some(Arc::new(key_sets.requests())));
         let wanted: BTreeSet<ObjectKey> = references(world, options, &key_sets);
@@ -260,13 +262,16 @@ impl Engine {
             SelectionRule::Multiple => single::all(state.world(), resolver, &self.settings.options),
             rule => single::resolve(state.world(), resolver, &self.settings.options, rule),
         };
+        state.withhold_undecodable(&mut resolution);
+        state.withhold_unknown(&mut resolution);
+        state.keep_parameters(std::mem::take(&mut resolution.last_parameters));
         for problem in &resolution.problems {
             tracing::debug!(object = %problem.object, "{}", problem.message);
         }
-        state.keep(PublishedBefore {
-            keys: std::mem::take(&mut resolution.last_good),
-            together: std::mem::take(&mut resolution.served_together),
-        });
+        state.keep(
+            std::mem::take(&mut resolution.last_good),
+            std::mem::take(&mut resolution.served_together),
+        );
         let services = std::mem::take(&mut resolution.services);
         let by_service = services
             .iter()
@@ -287,8 +292,9 @@ impl Engine {
         self.metrics
             .http_proxies(&resolution.statuses, state.world());
         let names = publications::names(&resolution, &unserved, state, &self.settings.options);
+        let world = &*with_implied_gateway(state.world(), &self.settings.options);
         let gateways = std::mem::take(&mut resolution.gateways);
-        let (desired, unpublishable) = publications.build(gateways, names, &settings, state);
+        let (desired, unpublishable) = publications.build(gateways, names, &settings, world);
         self.metrics.resolved(
             start.elapsed(),
             state.world(),
@@ -307,6 +313,8 @@ impl Engine {
             by_service,
             expiries,
             listener_expiries,
+            layers_unknown: resolution.layers_unknown,
+            kept_layers: resolution.kept_layers,
             uncovered: resolution.uncovered,
         });
         self.changes.resolved(seen, start_time, &statuses.revisions);

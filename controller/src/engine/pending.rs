@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use super::cluster_state::Effect;
 use crate::watch::StoredStatus;
-use sesame_gateway_api::api::NamespacedName;
-use sesame_gateway_api::resolve::incremental::PreviousRoutes;
-use sesame_gateway_api::world::ObjectKey;
+use sesame_kinds::api::NamespacedName;
+use sesame_kinds::world::ObjectKey;
+use sesame_resolver::incremental::PreviousRoutes;
 
 const QUIET_PERIOD: Duration = Duration::from_millis(5);
 const LONGEST_WAIT: Duration = Duration::from_millis(100);
@@ -22,6 +22,8 @@ pub(super) struct Pending {
     pub(super) routes: PreviousRoutes,
     pub(super) stored: Vec<(ObjectKey, Option<StoredStatus>)>,
     pub(super) services: BTreeSet<NamespacedName>,
+    /// Gateways whose number of live hosts changed.
+    fleets: BTreeSet<NamespacedName>,
     /// Arrival times of the first and last changes that require a resolution or a status write.
     arrived: Option<(Instant, Instant)>,
     refresh: Option<Instant>,
@@ -43,6 +45,7 @@ impl Pending {
             routes: PreviousRoutes::new(),
             stored: Vec::new(),
             services: BTreeSet::new(),
+            fleets: BTreeSet::new(),
             arrived: None,
             refresh: None,
             paused: None,
@@ -55,9 +58,11 @@ impl Pending {
             services,
             routes,
             stored,
+            fleets,
         } = effect;
-        if !services.is_empty() {
+        if !services.is_empty() || !fleets.is_empty() {
             self.services.extend(services);
+            self.fleets.extend(fleets);
             let due = (now + BATCH_DELAY).max(self.paused.unwrap_or(now));
             self.refresh.get_or_insert(due);
         }
@@ -93,9 +98,15 @@ impl Pending {
         Task::Wait(next.map(|next| next.saturating_duration_since(now)))
     }
 
-    pub(super) fn take_services(&mut self) -> BTreeSet<NamespacedName> {
+    /// Returns Services, and Gateways whose number of live hosts changed.
+    pub(super) fn take_endpoints(
+        &mut self,
+    ) -> (BTreeSet<NamespacedName>, BTreeSet<NamespacedName>) {
         self.refresh = None;
-        std::mem::take(&mut self.services)
+        (
+            std::mem::take(&mut self.services),
+            std::mem::take(&mut self.fleets),
+        )
     }
 
     /// Delays the next endpoint changes. Call only after a publication changed, because unused
@@ -113,6 +124,7 @@ impl Pending {
     pub(super) fn resolved(&mut self, now: Instant) {
         self.unresolved = false;
         self.services.clear();
+        self.fleets.clear();
         self.refresh = None;
         self.start_pause(now);
     }
@@ -122,7 +134,7 @@ impl Pending {
 mod tests {
     use std::sync::Arc;
 
-    use sesame_gateway_api::world::AnyObject;
+    use sesame_kinds::world::AnyObject;
 
     use super::*;
 
@@ -141,7 +153,7 @@ mod tests {
         pending.add(endpoints_of("a"), at(0));
         assert_eq!(pending.task(at(0)), Task::Wait(Some(BATCH_DELAY)));
         assert_eq!(pending.task(at(2)), Task::Refresh);
-        assert_eq!(pending.take_services().len(), 1);
+        assert_eq!(pending.take_endpoints().0.len(), 1);
         pending.start_pause(at(2));
         assert_eq!(pending.task(at(2)), Task::Wait(None));
         pending.add(endpoints_of("b"), at(10));
@@ -151,7 +163,7 @@ mod tests {
             Task::Wait(Some(Duration::from_millis(51)))
         );
         assert_eq!(pending.task(at(152)), Task::Refresh);
-        assert_eq!(pending.take_services().len(), 2);
+        assert_eq!(pending.take_endpoints().0.len(), 2);
         // Nothing was published, so the next endpoints are published without a delay.
         pending.add(endpoints_of("d"), at(160));
         assert_eq!(pending.task(at(162)), Task::Refresh);

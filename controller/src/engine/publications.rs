@@ -5,16 +5,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use sesame_proto::delta::GatewayDelta;
+use sesame_proto::encoded::canonical_endpoint_entries;
 use sesame_proto::schema::EndpointSet;
-use sesame_proto::shard::{RefreshedShards, Splitter};
+use sesame_proto::shard::Splitter;
 
 use super::cluster_state::ClusterState;
 use crate::publish::{DesiredPublication, DesiredPublications, Publication};
-use sesame_gateway_api::api::NamespacedName;
-use sesame_gateway_api::resolve::settings::GatewaySettings;
-use sesame_gateway_api::resolve::{Options, Resolution, ResolvedGateway, merged_name};
-use sesame_gateway_api::world::{Kind, World};
+use sesame_kinds::api::NamespacedName;
+use sesame_kinds::world::{Kind, World};
 use sesame_published::names::{DEFAULT_FLEET, FLEET_LABEL, MANAGED_FLEET};
+use sesame_resolver::settings::GatewaySettings;
+use sesame_resolver::{Options, Resolution, ResolvedGateway, merged_name};
 
 #[derive(Debug, Default)]
 pub(super) struct Publications {
@@ -38,7 +39,7 @@ impl Publications {
         gateways: Vec<ResolvedGateway>,
         names: BTreeSet<NamespacedName>,
         settings: &BTreeMap<NamespacedName, GatewaySettings>,
-        state: &ClusterState,
+        world: &World,
     ) -> (DesiredPublications, BTreeMap<NamespacedName, String>) {
         let mut desired: DesiredPublications = names
             .into_iter()
@@ -49,7 +50,7 @@ impl Publications {
         for resolved in gateways {
             let name = resolved.gateway.clone();
             let is_managed = settings.get(&name).is_some_and(GatewaySettings::is_managed);
-            let fleet = fleet(state.world(), &name, is_managed);
+            let fleet = fleet(world, &name, is_managed);
             let mut splitter = self.splitters.remove(&name).unwrap_or_default();
             match Publication::new(resolved, &fleet, &mut splitter) {
                 Ok(publication) => {
@@ -96,24 +97,25 @@ impl Publications {
         Some(self.desired.clone())
     }
 
-    pub(super) fn refresh(&mut self, sets: &[EndpointSet]) -> Refresh {
+    pub(super) fn refresh(&mut self, sets: Vec<EndpointSet>) -> Refresh {
         // If the last publication failed, a new attempt might succeed with these endpoints.
         if self.failed {
             return Refresh::Whole;
         }
+        let sets = canonical_endpoint_entries(sets);
         let mut changed = false;
         for (name, splitter) in &mut self.splitters {
             let Some(DesiredPublication::Publish(publication)) = self.desired.get_mut(name) else {
                 continue;
             };
-            match splitter.refresh(sets) {
-                Ok(RefreshedShards::Changed(shards)) if shards.is_empty() => {}
-                Ok(RefreshedShards::Changed(shards)) => {
-                    *publication = Arc::new(publication.with_endpoints(shards));
+            match publication.with_endpoints(&sets, splitter) {
+                Ok(None) => {}
+                Ok(Some(refreshed)) => {
+                    *publication = Arc::new(refreshed);
                     changed = true;
                 }
                 // Only a full resolution can determine which Gateway is affected, and why.
-                Ok(RefreshedShards::Whole) | Err(_) => return Refresh::Whole,
+                Err(_) => return Refresh::Whole,
             }
         }
         if changed {
@@ -145,7 +147,24 @@ pub(super) fn names(
         names.extend(ours.map(|class| merged_name(&class.metadata.name, options)));
     }
     names.extend(broken.map(|key| key.name.clone()));
+    let mut unread = state.broken(Kind::SesameConfiguration);
+    if unread.any(|key| !state.world().contains(key) && is_parameters(&key.name, state, options)) {
+        // It might declare any Gateway that has no object, so withdraw none.
+        names.extend(state.published_before().cloned());
+    }
     names
+}
+
+/// Returns true if a class of this controller refers to the configuration.
+fn is_parameters(name: &NamespacedName, state: &ClusterState, options: &Options) -> bool {
+    let classes = state.world().gateway_classes.iter();
+    let mut ours = classes.filter(|it| it.spec.controller_name == options.controller_name);
+    ours.any(|class| {
+        let reference = class.spec.parameters_ref.as_ref();
+        reference.is_some_and(|it| {
+            it.name == name.name && it.namespace.as_deref() == Some(&*name.namespace)
+        })
+    })
 }
 
 /// Merged Gateways are published under their class's name.
@@ -163,4 +182,56 @@ fn fleet(world: &World, name: &NamespacedName, is_managed: bool) -> String {
         DEFAULT_FLEET
     };
     label.unwrap_or(default_fleet).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::cluster_state::tests::{observed, watched};
+    use super::*;
+    use crate::serve::Metrics;
+    use crate::watch::{Input, PublishedBefore, WatchEvent, WatchedObject};
+
+    #[test]
+    fn undecodable_parameters_keep_all_earlier_publications() {
+        let class = "{apiVersion: gateway.networking.k8s.io/v1, kind: GatewayClass, metadata: {name: \
+            edge}, spec: {controllerName: projectsesame.io/gateway-controller, parametersRef: \
+            {group: projectsesame.io, kind: SesameConfiguration, name: edge, namespace: web}}}";
+        let parameters = "{apiVersion: projectsesame.io/v1alpha1, kind: SesameConfiguration, \
+            metadata: {name: edge, namespace: web}, spec: {}}";
+        let gateway = "{apiVersion: gateway.networking.k8s.io/v1, kind: Gateway, metadata: {name: \
+            deleted, namespace: web}, spec: {gatewayClassName: edge, listeners: [{name: http, port: \
+            80, protocol: HTTP}]}}";
+        let [implied, deleted] = ["implied", "deleted"].map(|it| NamespacedName::new("web", it));
+        let published = || PublishedBefore {
+            names: [implied.clone(), deleted.clone()].into(),
+            ..PublishedBefore::default()
+        };
+        let broken = || WatchedObject {
+            object: Err("a number is too large".to_owned()),
+            ..observed(parameters)
+        };
+        let kept = |configuration: WatchedObject, class: Option<&str>| {
+            let mut state = ClusterState::default();
+            let mut apply = |input| {
+                state.apply(input, &Metrics::new());
+            };
+            apply(Input::Published(published()));
+            if let Some(class) = class {
+                let event = WatchEvent::Applied(observed(class));
+                apply(watched(Kind::GatewayClass, event));
+            }
+            let event = WatchEvent::Deleted(observed(gateway));
+            apply(watched(Kind::Gateway, event));
+            let event = WatchEvent::Applied(configuration);
+            apply(watched(Kind::SesameConfiguration, event));
+            let options = Options::default();
+            names(&Resolution::default(), &BTreeSet::new(), &state, &options)
+        };
+        assert_eq!(
+            kept(broken(), Some(class)),
+            BTreeSet::from([implied.clone()])
+        );
+        assert!(kept(broken(), None).is_empty());
+        assert!(kept(observed(parameters), Some(class)).is_empty());
+    }
 }

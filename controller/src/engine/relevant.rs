@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use sesame_gateway_api::api::NamespacedName;
-use sesame_gateway_api::world::{AnyObject, World, references};
+use sesame_kinds::api::NamespacedName;
+use sesame_kinds::world::{AnyObject, World, references};
 
 type Selector = BTreeMap<String, String>;
 

@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 
 use crate::configuration::SelectionRule;
-use sesame_gateway_api::api::{Gateway, GatewayClass, Metadata, NamespacedName};
-use sesame_gateway_api::resolve::{Options, Resolution, Resolver};
-use sesame_gateway_api::status::{
+use sesame_kinds::api::{Gateway, GatewayClass, Metadata, NamespacedName};
+use sesame_kinds::status::{
     Condition, ConditionStatus, ConditionType, GatewayClassStatus, GatewayStatus, Reason,
 };
-use sesame_gateway_api::world::World;
+use sesame_kinds::world::World;
+use sesame_resolver::{ImpliedGateway, Options, Resolution, Resolver, with_implied_gateway};
 
 /// Also returns the Gateways that are not served.
 pub(super) fn all(
@@ -28,6 +28,13 @@ pub(super) fn resolve(
     options: &Options,
     rule: &SelectionRule,
 ) -> (Resolution, BTreeSet<NamespacedName>) {
+    let implied = ImpliedGateway::find(world, options);
+    let (objects, configured) = (world, options);
+    let world = &*with_implied_gateway(world, options);
+    let options = &Options {
+        implied_gateway: false,
+        ..options.clone()
+    };
     let named = match rule {
         SelectionRule::Only(named) => Some(named),
         SelectionRule::Multiple | SelectionRule::Single => None,
@@ -39,7 +46,9 @@ pub(super) fn resolve(
         .filter(|class| class.spec.controller_name == options.controller_name)
         .collect();
     let Some(class) = served_class(world, &classes, named) else {
-        return all(world, resolver, options);
+        let (mut resolution, unserved) = all(world, resolver, options);
+        resolution.report_unused_listeners(objects, configured, None);
+        return (resolution, unserved);
     };
     let ours = |name: &str| classes.iter().any(|class| class.metadata.name == name);
     let gateways: Vec<&Gateway> = world
@@ -86,6 +95,14 @@ pub(super) fn resolve(
             unserved.insert(key);
         }
     }
+    if let Some(implied) = &implied {
+        resolution.record_implied(implied, options);
+        // No object has this status.
+        if gateway.as_ref() != Some(&implied.name()) {
+            resolution.statuses.gateways.remove(&implied.name());
+        }
+    }
+    resolution.report_unused_listeners(objects, configured, gateway.as_ref());
     (resolution, unserved)
 }
 
@@ -144,4 +161,74 @@ fn refused(metadata: &Metadata, why: &str) -> Condition {
         why,
         metadata.generation,
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use sesame_resolver::ResolvedFor;
+
+    use super::*;
+
+    const CONFIGURATION: &str = "{metadata: {name: own}, spec: {ingress: {gatewayRef: {namespace: \
+        web, name: gw}, listeners: [{port: 80}]}}}";
+
+    #[test]
+    fn only_gateway_may_be_implied() {
+        let configuration = serde_saphyr::from_str(CONFIGURATION).expect("a configuration");
+        let options = Options {
+            configuration: Some(Arc::new(configuration)),
+            resolved_for: ResolvedFor::Cluster,
+            ..Options::default()
+        };
+        let name = NamespacedName::new("web", "gw");
+        for rule in [SelectionRule::Single, SelectionRule::Only(name.clone())] {
+            let world = World::default();
+            let (resolution, _) = resolve(&world, &mut Resolver::default(), &options, &rule);
+            assert!(resolution.statuses.gateway_classes.is_empty());
+            let class = resolution.settings[&name].implied_class.as_deref();
+            assert_eq!(class, Some("sesame"));
+        }
+    }
+    #[test]
+    fn unused_listeners_are_reported_at_served_gateway() {
+        let configuration = serde_saphyr::from_str(CONFIGURATION).expect("a configuration");
+        let options = Options {
+            configuration: Some(Arc::new(configuration)),
+            resolved_for: ResolvedFor::Cluster,
+            ..Options::default()
+        };
+        let class: GatewayClass = serde_saphyr::from_str(
+            "{metadata: {name: sesame}, spec: {controllerName: \
+             projectsesame.io/gateway-controller}}",
+        )
+        .expect("a class");
+        for (name, why) in [
+            ("gw", "because Gateway web/gw exists"),
+            ("other", "because only Gateway web/other is served"),
+        ] {
+            let gateway = format!(
+                "{{metadata: {{name: {name}, namespace: web}}, spec: {{gatewayClassName: sesame, \
+                 listeners: [{{name: http, port: 80, protocol: HTTP}}]}}}}"
+            );
+            let gateway: Gateway = serde_saphyr::from_str(&gateway).expect("a Gateway");
+            let mut world = World::default();
+            world.gateway_classes.insert(Arc::new(class.clone()));
+            world.gateways.insert(Arc::new(gateway));
+            let rule = SelectionRule::Single;
+            let (resolution, _) = resolve(&world, &mut Resolver::default(), &options, &rule);
+            let gateways: Vec<_> = resolution.statuses.gateways.iter().collect();
+            let [(found, status)] = gateways.as_slice() else {
+                panic!("{gateways:?}");
+            };
+            assert_eq!(**found, NamespacedName::new("web", name));
+            let accepted = &status.conditions[0];
+            assert!(accepted.message.contains(why), "{}", accepted.message);
+            let [problem] = resolution.problems.as_slice() else {
+                panic!("{:?}", resolution.problems);
+            };
+            assert!(problem.message.contains(why), "{}", problem.message);
+        }
+    }
 }

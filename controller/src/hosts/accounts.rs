@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::ServiceAccount;
 use k8s_openapi::api::rbac::v1::{PolicyRule, Role, RoleBinding, RoleRef, Subject};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
-use sesame_gateway_api::api::NamespacedName;
+use sesame_kinds::api::NamespacedName;
 use sesame_published::host_access::{
     ACCESS_FLEET, ACCESS_GATEWAYS, ACCESS_HOST, ACCESS_INVITATION, ACCESS_LABEL,
     EXPIRES_ANNOTATION, FLEET_ANNOTATION, GATEWAYS_ANNOTATION, HOST_ANNOTATION, HostScope,

@@ -8,7 +8,7 @@ use kube::Api;
 use kube::api::ListParams;
 use kube::core::ObjectMeta;
 use serde::Serialize;
-use sesame_gateway_api::status::AgentState;
+use sesame_kinds::status::AgentState;
 use sesame_published::GatewayAgent;
 use sesame_published::host_access::{
     ACCESS_HOST, ACCESS_INVITATION, ACCESS_LABEL, EXPIRES_ANNOTATION, FLEET_ANNOTATION,

@@ -12,9 +12,9 @@ use super::owned::service_name;
 use super::plan::Inventory;
 use super::upstream;
 use crate::statuses::{ProvisionReport, ServiceAddresses};
-use sesame_gateway_api::api::{NamespacedName, PublishingType};
-use sesame_gateway_api::resolve::ServiceRequest;
-use sesame_gateway_api::resolve::settings::GatewaySettings;
+use sesame_kinds::api::{NamespacedName, PublishingType};
+use sesame_resolver::ServiceRequest;
+use sesame_resolver::settings::GatewaySettings;
 
 /// Maximum number of entries in `status.addresses`.
 pub(super) const MAX_ADDRESSES: usize = 16;

@@ -4,12 +4,12 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use super::owned::is_gateway;
+use super::owned::{implied_uid, is_gateway};
 use crate::statuses::{HostEndpoint, HostsByGateway, ServiceRequests};
 use crate::watch::Received;
-use sesame_gateway_api::api::NamespacedName;
-use sesame_gateway_api::resolve::ServiceRequest;
+use sesame_kinds::api::NamespacedName;
 use sesame_published::names::ADOPT_ANNOTATION;
+use sesame_resolver::ServiceRequest;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Basis {
@@ -69,6 +69,24 @@ impl Basis {
             request: ServiceRequest::default(),
             hosts: BTreeMap::new(),
         })
+    }
+
+    /// The basis of a Gateway or class that only the configuration declares.
+    pub(super) fn implied(name: &NamespacedName, class: &str, is_class: bool) -> Self {
+        Self {
+            gateway: name.clone(),
+            is_class,
+            uid: implied_uid(name),
+            // Existing Gateways take precedence, because this sorts last.
+            created: "~".to_owned(),
+            class: class.to_owned(),
+            leads_to: None,
+            labels: BTreeMap::new(),
+            annotations: BTreeMap::new(),
+            adopt: None,
+            request: ServiceRequest::default(),
+            hosts: BTreeMap::new(),
+        }
     }
 
     pub(super) fn without_hosts(&self) -> Self {

@@ -1,15 +1,16 @@
 //! Caches the objects that the watches deliver.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::Basis;
 use super::kinds::OwnedKind;
-use super::owned::ExistingObject;
+use super::owned::{ExistingObject, is_implied};
 use super::plan::Inventory;
 use super::upstream::ROUTES;
 use crate::statuses::{HostsByGateway, ServiceRequests};
 use crate::watch::{Received, Unwatched, WatchEvent};
-use sesame_gateway_api::api::NamespacedName;
+use sesame_kinds::api::NamespacedName;
+use sesame_resolver::settings::GatewaySettings;
 
 const MAX_GONE: usize = 1024;
 
@@ -47,6 +48,9 @@ pub(super) struct Cache {
     /// Routes are watched only for second Gateways.
     pub(super) with_routes: bool,
     listed: BTreeSet<WatchedKind>,
+    unserved: BTreeSet<WatchedKind>,
+    /// True as soon as a Gateway is implied, because its objects must be deleted with it.
+    had_implied: bool,
     pub(super) inventory: Inventory,
 }
 
@@ -54,11 +58,25 @@ impl Cache {
     pub(super) fn is_complete(&self) -> bool {
         let known = |kind| match kind {
             WatchedKind::Owned(owned) if self.inventory.unwatched.contains(&owned) => true,
-            _ => self.listed.contains(&kind),
+            kind if self.is_unneeded(kind) => true,
+            kind => self.listed.contains(&kind),
         };
         let routes = ROUTES.into_iter().map(WatchedKind::Owned);
         let routes = routes.filter(|_| self.with_routes);
         WatchedKind::always().chain(routes).all(known)
+    }
+
+    /// A starting API server may not serve a kind yet, so kinds of the Gateway API are needed unless
+    /// a Gateway is implied.
+    fn is_unneeded(&self, kind: WatchedKind) -> bool {
+        self.had_implied
+            && self.unserved.contains(&kind)
+            && matches!(
+                kind,
+                WatchedKind::Gateway
+                    | WatchedKind::GatewayClass
+                    | WatchedKind::Owned(OwnedKind::Gateway)
+            )
     }
 
     pub(super) fn has_upstream(&self) -> bool {
@@ -73,6 +91,38 @@ impl Cache {
         } = &mut self.inventory;
         for basis in gateways.values_mut().chain(classes.values_mut()) {
             basis.update(requests, hosts);
+        }
+    }
+
+    /// Adds the Gateways that only the configuration declares, and removes earlier ones.
+    pub(super) fn imply(&mut self, settings: &BTreeMap<NamespacedName, GatewaySettings>) {
+        let Inventory {
+            gateways,
+            classes,
+            gone,
+            ..
+        } = &mut self.inventory;
+        self.had_implied |= settings.values().any(|it| it.implied_class.is_some());
+        for (bases, of_classes) in [(gateways, false), (classes, true)] {
+            bases.retain(|_, basis| {
+                let is_implied = is_implied(&basis.uid);
+                if is_implied {
+                    gone.insert(basis.uid.clone());
+                }
+                !is_implied
+            });
+            for (name, found) in settings
+                .iter()
+                .filter(|(_, it)| it.is_merged() == of_classes)
+            {
+                if let Some(class) = &found.implied_class
+                    && !bases.contains_key(name)
+                {
+                    let basis = Basis::implied(name, class, of_classes);
+                    gone.remove(&basis.uid);
+                    bases.insert(name.clone(), basis);
+                }
+            }
         }
     }
 
@@ -95,7 +145,10 @@ impl Cache {
                     absent.insert(kind);
                 }
             }
-            (Err(_), _) => {}
+            (Err(Unwatched::NotServed), _) => {
+                self.unserved.insert(watched);
+            }
+            (Err(Unwatched::Forbidden), _) => {}
             (Ok(WatchEvent::Listed(all)), _) => {
                 match watched {
                     WatchedKind::Gateway => {
@@ -113,6 +166,7 @@ impl Cache {
                     }
                 }
                 self.listed.insert(watched);
+                self.unserved.remove(&watched);
                 for received in &all {
                     self.put(watched, received);
                 }

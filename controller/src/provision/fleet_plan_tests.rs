@@ -7,9 +7,9 @@ use super::kinds::{OwnedKey, OwnedKind};
 use super::owned::ExistingObject;
 use super::plan::{Inventory, OwnedPlan, OwnedWrite, plan};
 use crate::watch::Received;
-use sesame_gateway_api::api::{FleetImages, FleetManagement, FleetSettings, PublishingType};
-use sesame_gateway_api::resolve::settings::GatewaySettings;
+use sesame_kinds::api::{FleetImages, FleetManagement, FleetSettings, PublishingType};
 use sesame_published::names::PUBLISHER;
+use sesame_resolver::settings::GatewaySettings;
 
 pub(super) fn basis(name: &str) -> Basis {
     let gateway = json!({

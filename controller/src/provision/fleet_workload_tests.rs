@@ -10,10 +10,10 @@ use super::owned::ExistingObject;
 use super::plan::{Inventory, OwnedPlan, OwnedWrite, plan};
 use crate::statuses::HostEndpoint;
 use crate::watch::Received;
-use sesame_gateway_api::api::{FleetImages, FleetManagement, FleetSettings, FleetWorkload};
-use sesame_gateway_api::resolve::settings::GatewaySettings;
+use sesame_kinds::api::{FleetImages, FleetManagement, FleetSettings, FleetWorkload};
 use sesame_proto::schema::Transport;
 use sesame_published::names::PUBLISHER;
+use sesame_resolver::settings::GatewaySettings;
 
 fn basis() -> Basis {
     let gateway = json!({

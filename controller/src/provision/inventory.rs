@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::Basis;
 use super::kinds::{OwnedKey, OwnedKind};
 use super::owned::ExistingObject;
-use sesame_gateway_api::api::NamespacedName;
-use sesame_gateway_api::resolve::settings::GatewaySettings;
+use sesame_kinds::api::NamespacedName;
+use sesame_resolver::settings::GatewaySettings;
 
 #[derive(Debug, Default)]
 pub(super) struct Inventory {

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use kube::core::{ApiResource, GroupVersionKind};
-use sesame_gateway_api::api::NamespacedName;
+use sesame_kinds::api::NamespacedName;
 use sesame_published::names::{ADOPTION_LABEL, GATEWAY_LABEL};
 
 /// Objects are deleted in this order: routes before their Gateway, Pods before their permissions.

@@ -9,9 +9,9 @@ use super::kinds::OwnedKind;
 use super::owned::ExistingObject;
 use super::plan::{Inventory, OwnedPlan, OwnedWrite, plan};
 use crate::watch::Received;
-use sesame_gateway_api::api::{FleetGateways, NamespacedName};
-use sesame_gateway_api::resolve::ServiceRequest;
-use sesame_gateway_api::resolve::settings::GatewaySettings;
+use sesame_kinds::api::{FleetGateways, NamespacedName};
+use sesame_resolver::ServiceRequest;
+use sesame_resolver::settings::GatewaySettings;
 
 fn published_as() -> NamespacedName {
     NamespacedName::new("sesame-system", "sesame")

@@ -2,6 +2,7 @@
 //! Only the `provisioner` writes, and only on the leader. It never changes an object unless its
 //! owner's UID belongs to one of our Gateways or GatewayClasses.
 
+mod abandoned;
 mod adoption;
 mod assigned;
 mod basis;
@@ -12,6 +13,8 @@ mod fleet;
 mod fleet_plan_tests;
 #[cfg(test)]
 mod fleet_workload_tests;
+#[cfg(test)]
+mod implied_tests;
 mod inventory;
 mod kept;
 mod kinds;

@@ -8,7 +8,7 @@ use sesame_proto::digest::sha256;
 use super::Basis;
 use super::kept::record_written;
 use super::kinds::{OwnedKey, OwnedKind};
-use sesame_gateway_api::api::NamespacedName;
+use sesame_kinds::api::NamespacedName;
 use sesame_published::names::{GATEWAY_ANNOTATION, GATEWAY_LABEL, PUBLISHER, gateway_id};
 
 /// Defined by the Gateway API.
@@ -18,6 +18,8 @@ const CLASS_LABEL: &str = "gateway.networking.k8s.io/gateway-class-name";
 pub(super) const DIGEST_ANNOTATION: &str = "projectsesame.io/digest";
 /// Replaces the owner reference for objects in other namespaces.
 pub(super) const OWNER_ANNOTATION: &str = "projectsesame.io/owner-uid";
+/// Prefix that no UID has.
+const IMPLIED: &str = "implied-";
 /// Controllers with another name ignore the object, regardless of the Gateway's class.
 pub(super) const CONTROLLER_ANNOTATION: &str = "projectsesame.io/controller";
 /// Maximum length of Service names and label values.
@@ -47,7 +49,8 @@ impl ExistingObject {
         let owner = if kind.is_remote() {
             remote_owner(&value, managed)
         } else {
-            owner_reference(&value)
+            let implied = || remote_owner(&value, managed).filter(|uid| is_implied(uid));
+            owner_reference(&value).or_else(implied)
         };
         Self {
             version: version.to_owned(),
@@ -57,8 +60,21 @@ impl ExistingObject {
     }
 
     pub(super) fn is_owned_by(&self, basis: &Basis) -> bool {
-        self.owner.as_ref() == Some(&basis.uid)
+        let owner = self.owner.as_deref();
+        // A new Gateway object takes over the objects of the implied Gateway.
+        owner.is_some_and(|uid| {
+            uid == basis.uid || is_implied(uid) && uid == implied_uid(&basis.gateway)
+        })
     }
+}
+
+/// Stands in for the UID of a Gateway that only the configuration declares.
+pub(super) fn implied_uid(gateway: &NamespacedName) -> String {
+    format!("{IMPLIED}{}", gateway_id(gateway))
+}
+
+pub(super) fn is_implied(uid: &str) -> bool {
+    uid.starts_with(IMPLIED)
 }
 
 /// Only an owner reference makes an object ours. Labels can be copied, and users can choose any
@@ -129,14 +145,18 @@ pub(super) fn local_object(
         "namespace": gateway.namespace,
         "labels": labels(basis, own),
         "annotations": annotations,
-        "ownerReferences": [{
+    });
+    if is_implied(uid) {
+        value["metadata"]["annotations"][OWNER_ANNOTATION] = json!(uid);
+    } else {
+        value["metadata"]["ownerReferences"] = json!([{
             "apiVersion": "gateway.networking.k8s.io/v1",
             "kind": if *is_class { "GatewayClass" } else { "Gateway" },
             "name": gateway.name,
             "uid": uid,
             "controller": true,
-        }],
-    });
+        }]);
+    }
     OwnedObject {
         gateway: gateway.clone(),
         key: (kind, NamespacedName::new(&gateway.namespace, name)),

@@ -15,9 +15,9 @@ use super::upstream::claim_upstream;
 use super::{Basis, fleet, service};
 use crate::statuses::ProvisionReport;
 use crate::watch::holds;
-use sesame_gateway_api::api::NamespacedName;
-use sesame_gateway_api::resolve::settings::GatewaySettings;
+use sesame_kinds::api::NamespacedName;
 use sesame_published::names::{GATEWAY_LABEL, gateway_id};
+use sesame_resolver::settings::GatewaySettings;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum OwnedWrite {
@@ -294,9 +294,11 @@ fn leftovers(
     let left = inventory.objects.iter().filter(|(key, found)| {
         let of = found.value["metadata"]["labels"][key.0.label()].as_str();
         let owner = found.owner.as_deref();
-        // Kubernetes garbage-collects only objects in the same namespace as their Gateway.
-        let ours = owner.is_some_and(|uid| key.0.is_remote() || uids.contains(uid))
-            && controller_of(&found.value) == inventory.controller;
+        // Kubernetes garbage-collects only objects in the same namespace as their Gateway. Anyone
+        // can write the annotation of an implied Gateway, so this process must know the Gateway.
+        let is_left = |uid| key.0.is_remote() || uids.contains(uid);
+        let ours =
+            owner.is_some_and(is_left) && controller_of(&found.value) == inventory.controller;
         ours && !wanted.contains(*key) && of.is_none_or(|of| !unknown.contains(of))
     });
     let delete = |(key, found): (&OwnedKey, &ExistingObject)| OwnedWrite::Delete {

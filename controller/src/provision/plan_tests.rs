@@ -12,11 +12,11 @@ use super::plan::{Inventory, OwnedPlan, OwnedWrite, plan};
 use super::service::objects;
 use crate::statuses::{GatewayProblems, HostEndpoint};
 use crate::watch::Received;
-use sesame_gateway_api::api::{
+use sesame_kinds::api::{
     PinnedNodePort, Publishing, PublishingType, ServiceTraffic, SessionAffinity,
 };
-use sesame_gateway_api::resolve::ServiceRequest;
-use sesame_gateway_api::resolve::settings::GatewaySettings;
+use sesame_resolver::ServiceRequest;
+use sesame_resolver::settings::GatewaySettings;
 
 fn basis(change: impl FnOnce(&mut Value)) -> Basis {
     let mut gateway = json!({

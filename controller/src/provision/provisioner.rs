@@ -15,6 +15,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
+use super::abandoned;
 use super::assigned::assigned;
 use super::cache::{Cache, CacheEvent, WatchedKind, existing};
 use super::kinds::{OwnedKey, OwnedKind, Purpose};
@@ -28,8 +29,8 @@ use crate::statuses::{
     AddressesByGateway, HostsByGateway, ProvisionReport, ServiceRequests, SettingsByGateway,
 };
 use crate::watch::{ObjectWatch, Received, watch_config, watched_apis};
-use sesame_gateway_api::api::NamespacedName;
-use sesame_gateway_api::world::Kind;
+use sesame_kinds::api::NamespacedName;
+use sesame_kinds::world::Kind;
 use sesame_published::names::PUBLISHER;
 
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -93,6 +94,7 @@ impl Provisioner {
         let controller = &self.replica.controller_name;
         inventory.controller.clone_from(controller);
         let mut failed: BTreeMap<OwnedKey, FailedWrite> = BTreeMap::new();
+        let mut reported = BTreeSet::new();
         loop {
             let leads = *self.replica.leading.borrow();
             let next_try = failed.values().map(|failed| failed.retry.at).min();
@@ -121,6 +123,7 @@ impl Provisioner {
                     watches.spawn(self.watch(kind, events.clone()));
                 }
             }
+            cache.imply(&settings);
             if !cache.is_complete() {
                 continue;
             }
@@ -130,6 +133,9 @@ impl Provisioner {
             let leads = *self.replica.leading.borrow_and_update();
             // Wait for the reports: without them, the plan would remove all endpoints.
             let mut report = ProvisionReport::default();
+            if leads {
+                abandoned::report(&cache.inventory, &mut reported);
+            }
             if leads && hosts.is_some() {
                 let ours = desired.keys();
                 let carried_out = self.carry_out(ours, &settings, &mut cache, &mut failed);

@@ -9,8 +9,8 @@ use super::fleet;
 use super::kinds::OwnedKind;
 use super::owned::{OwnedObject, local_object, service_name, stamped};
 use super::service_fields::{fields, node_port};
-use sesame_gateway_api::api::{Publishing, PublishingType};
-use sesame_gateway_api::resolve::settings::GatewaySettings;
+use sesame_kinds::api::{Publishing, PublishingType};
+use sesame_resolver::settings::GatewaySettings;
 
 const SERVICE_LABEL: &str = "kubernetes.io/service-name";
 const MANAGED_LABEL: &str = "endpointslice.kubernetes.io/managed-by";

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use sesame_gateway_api::api::{PinnedNodePort, Publishing, PublishingType};
+use sesame_kinds::api::{PinnedNodePort, Publishing, PublishingType};
 
 /// Omits fields that are invalid for this type.
 pub(super) fn fields(

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::Publication;
-use sesame_gateway_api::api::NamespacedName;
+use sesame_kinds::api::NamespacedName;
 
 #[derive(Clone, Debug)]
 pub(crate) enum DesiredPublication {

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use sesame_gateway_api::api::NamespacedName;
+use sesame_kinds::api::NamespacedName;
 use sesame_published::names::{
     FLEET_LABEL, GATEWAY_ANNOTATION, GATEWAY_LABEL, KEYS_ENTRY, MANIFEST_ENTRY, PART_LABEL, Part,
     SHARD_ENTRY, SIGNATURE_ENTRY, gateway_id,

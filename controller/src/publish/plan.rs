@@ -8,7 +8,7 @@ use super::objects::{self, DesiredObject, PublicationOwner};
 use super::observed::PublishedObjects;
 use super::publication::Publication;
 use super::signing::Seal;
-use sesame_gateway_api::api::NamespacedName;
+use sesame_kinds::api::NamespacedName;
 use sesame_published::names::{Part, gateway_id, shard_name};
 
 /// A step starts once all earlier writes have succeeded.

@@ -15,9 +15,9 @@ use super::observed::{PublishedObject, PublishedObjects};
 use super::plan::{GatewayPlan, ObjectWrite, plan};
 use super::publication::Publication;
 use super::signing::Seal;
-use sesame_gateway_api::api::NamespacedName;
-use sesame_gateway_api::resolve::ResolvedGateway;
+use sesame_kinds::api::NamespacedName;
 use sesame_published::names::Part;
+use sesame_resolver::ResolvedGateway;
 
 fn name() -> NamespacedName {
     NamespacedName::new("ns", "edge")
@@ -50,7 +50,9 @@ fn publication(service: &str, address: &str, key: &str) -> Arc<Publication> {
                 endpoints: vec![Endpoint {
                     address: address.to_owned(),
                     port: 80,
+                    ..Endpoint::default()
                 }],
+                ..EndpointSet::default()
             }],
             ..Snapshot::default()
         },

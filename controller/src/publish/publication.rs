@@ -6,13 +6,15 @@ use std::sync::Arc;
 use bytes::Bytes;
 use prost::Message as _;
 use sesame_proto::delta::GatewayDelta;
+use sesame_proto::digest::{canonicalize, canonicalize_endpoints};
+use sesame_proto::encoded::{EncodedSnapshot, Entry};
 use sesame_proto::keys::{self, KeyPair};
-use sesame_proto::shard::{MAX_STORED_BYTES, Shard, Sharded, Splitter};
+use sesame_proto::shard::{MAX_STORED_BYTES, Shard, ShardError, Sharded, Splitter};
 
 use super::objects::{DesiredObject, PublicationOwner};
 use super::summary::Summary;
-use sesame_gateway_api::resolve::ResolvedGateway;
 use sesame_published::names::{MAX_KEY_SECRETS, Part, key_secret_name, manifest_name, shard_name};
+use sesame_resolver::ResolvedGateway;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Publication {
@@ -40,11 +42,12 @@ impl Publication {
             gateway,
             fleet: fleet.to_owned(),
         };
+        canonicalize(&mut snapshot);
+        let encoded = EncodedSnapshot::new(&snapshot, Vec::new());
         let secrets = match pack_keys(&keys) {
             Ok(secrets) => secrets,
             Err(why) => {
-                let endpoints = std::mem::take(&mut snapshot.endpoints);
-                return Err(match splitter.replace_endpoints(endpoints) {
+                return Err(match splitter.replace_endpoints(&encoded) {
                     Ok(()) => why,
                     Err(error) => format!("{why}; {error}"),
                 });
@@ -58,7 +61,7 @@ impl Publication {
         });
         let secrets: Vec<_> = secrets.collect();
         let sharded = splitter
-            .split(&mut snapshot)
+            .split(&encoded)
             .map_err(|error| error.to_string())?;
         let summary = Summary::of(&snapshot, &owner.fleet, secrets.len());
         Self::assemble(owner, secrets, sharded, summary, &[])
@@ -71,8 +74,26 @@ impl Publication {
         splitter: &mut Splitter,
     ) -> Option<Self> {
         let summary = self.summary.updated(delta)?;
-        let sharded = splitter.change(delta).ok()??;
+        let mut delta = delta.clone();
+        let added = &mut delta.endpoints.added;
+        added.iter_mut().for_each(canonicalize_endpoints);
+        let changed = splitter.snapshot().with_changes(&delta)?;
+        let sharded = splitter.split(&changed).ok()?;
         self.with_shards(sharded, summary)
+    }
+
+    /// Returns `None` if no endpoints change. `splitter` must belong to this Gateway.
+    pub(crate) fn with_endpoints(
+        &self,
+        sets: &[Entry],
+        splitter: &mut Splitter,
+    ) -> Result<Option<Self>, ShardError> {
+        let changed = splitter.snapshot().with_changed_endpoints(sets);
+        if changed == *splitter.snapshot() {
+            return Ok(None);
+        }
+        let sharded = splitter.split(&changed)?;
+        Ok(self.with_shards(sharded, self.summary.clone()))
     }
 
     /// Returns `None` if the splitter has a different configuration.
@@ -138,17 +159,6 @@ impl Publication {
             owner,
             summary,
         })
-    }
-
-    pub(crate) fn with_endpoints(&self, shards: Vec<Shard>) -> Self {
-        let mut publication = self.clone();
-        for Shard { name, bytes } in shards {
-            let name = shard_name(&self.owner.gateway, &name);
-            if let Some(part) = publication.parts.iter_mut().find(|part| part.name == name) {
-                *part = Arc::new(part.with(&self.owner, bytes));
-            }
-        }
-        publication
     }
 }
 

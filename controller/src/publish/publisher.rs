@@ -24,8 +24,8 @@ use crate::changes::WrittenStep;
 use crate::replica::Replica;
 use crate::statuses::GatewayProblems;
 use crate::watch::{ObjectWatch, Received, WatchEvent, api_resource, watch_config};
-use sesame_gateway_api::api::NamespacedName;
-use sesame_gateway_api::world::Kind;
+use sesame_kinds::api::NamespacedName;
+use sesame_kinds::world::Kind;
 use sesame_published::names::{GATEWAY_LABEL, Part};
 
 /// Timeout for writes. A disconnected leader must stop writing well before another replica starts.

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::plan::GatewayPlan;
 use crate::retry::NextAttempt;
 use crate::statuses::GatewayProblems;
-use sesame_gateway_api::api::NamespacedName;
+use sesame_kinds::api::NamespacedName;
 
 const PAUSES: Backoff = Backoff::new(Duration::from_millis(250), Duration::from_secs(5));
 

@@ -7,7 +7,7 @@ use sesame_proto::delta::{BackendDelta, GatewayDelta};
 use sesame_proto::provenance::Provenance;
 use sesame_proto::schema::{Manifest, Port, Snapshot};
 
-use sesame_gateway_api::world::ServedPorts;
+use sesame_kinds::world::ServedPorts;
 use sesame_published::names::{GATEWAY_ENTRY, KEY_SECRETS_ENTRY, SERVED_TOGETHER_ENTRY};
 
 const MAX_LISTENERS: usize = 64;

@@ -1,5 +1,6 @@
 //! Groups all agents' reports by Gateway, and decides which reports to accept.
 
+mod hosts;
 mod shown;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,10 +21,10 @@ use super::report_refusal::{MAX_PER_HOST, ReportRefusal};
 use super::revisions::Revisions;
 use crate::replica::Replica;
 use crate::serve::Metrics;
-use crate::statuses::{HostsByGateway, Members, ResolvedStatuses};
+use crate::statuses::{Members, ResolvedStatuses};
 use crate::watch::{Unwatched, WatchEvent};
-use sesame_gateway_api::api::NamespacedName;
-use sesame_gateway_api::world::{Kind, ObjectKey};
+use sesame_kinds::api::NamespacedName;
+use sesame_kinds::world::{Kind, ObjectKey};
 use sesame_proto::network::Network;
 use sesame_published::GatewayAgent;
 use sesame_published::names::agent_name;
@@ -33,6 +34,10 @@ pub(super) enum FleetEvent {
     Nodes(Result<WatchEvent<nodes::NamedNode>, Unwatched>),
 }
 
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each flag is reset by another caller"
+)]
 pub(super) struct Agents {
     api: Api<GatewayAgent>,
     by_gateway: BTreeMap<NamespacedName, BTreeMap<String, GatewayAgent>>,
@@ -54,6 +59,8 @@ pub(super) struct Agents {
     sum_at_once: bool,
     /// Reset by `take_endpoints`.
     endpoints_changed: bool,
+    /// Reset by `take_live_hosts`.
+    live_changed: bool,
     nodes: Nodes,
     metrics: Arc<Metrics>,
     tasks: JoinSet<()>,
@@ -83,6 +90,7 @@ impl Agents {
             unsummed: BTreeSet::new(),
             sum_at_once: false,
             endpoints_changed: true,
+            live_changed: true,
             nodes: Nodes::default(),
             metrics: Arc::clone(&replica.metrics),
             tasks,
@@ -145,19 +153,6 @@ impl Agents {
         &self.fleets
     }
 
-    /// Returns `None` if unknown or unchanged since the last call.
-    pub(super) fn take_endpoints(&mut self) -> Option<HostsByGateway> {
-        if !self.listed() || !std::mem::take(&mut self.endpoints_changed) {
-            return None;
-        }
-        let serving = self.by_gateway.keys().filter_map(|name| {
-            let mut gateways = self.members.gateways_of(name).into_iter();
-            let fleet = gateways.find_map(|gateway| self.fleets.get(&gateway))?;
-            (!fleet.endpoints.is_empty()).then(|| (name.clone(), fleet.endpoints.clone()))
-        });
-        Some(Some(serving.collect()))
-    }
-
     /// Returns the Gateways with changes other than heartbeats.
     fn apply_reports(
         &mut self,
@@ -212,6 +207,7 @@ impl Agents {
         if members != self.members {
             self.members = members;
             self.endpoints_changed = true;
+            self.live_changed = true;
             let names = self.by_gateway.keys();
             let known: BTreeSet<_> = names.flat_map(|it| self.members.gateways_of(it)).collect();
             self.presences.retain(|gateway, _| known.contains(gateway));
@@ -376,6 +372,7 @@ impl Agents {
         changes::log(&gateway, &before, &summary);
         self.follow_presences(name, &gateway, &summary.lost);
         self.endpoints_changed |= summary.endpoints != before.endpoints;
+        self.live_changed |= summary.live != before.live;
         if summary != before {
             touched.insert(Kind::Gateway.named(gateway.clone()));
             let routes = before.refused.keys().chain(summary.refused.keys());

@@ -24,10 +24,10 @@ use super::write::WriteOutcome;
 use crate::retry::NextAttempt;
 use crate::statuses::{Resolved, ResolvedStatuses, RouteStatusUpdate, StatusChange};
 use crate::watch::StoredStatus;
-use sesame_gateway_api::api::NamespacedName;
-use sesame_gateway_api::resolve::INGRESS_CONTROLLER;
-use sesame_gateway_api::status::RouteStatus;
-use sesame_gateway_api::world::{Kind, ObjectKey};
+use sesame_kinds::api::NamespacedName;
+use sesame_kinds::status::RouteStatus;
+use sesame_kinds::world::{Kind, ObjectKey};
+use sesame_resolver::INGRESS_CONTROLLER;
 
 /// Delay after a conflict with another writer.
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);
@@ -40,6 +40,13 @@ impl StatusDigest {
     fn of(status: &Value) -> Self {
         Self(Sha256::digest(status.to_string()).into())
     }
+}
+
+#[derive(Debug)]
+struct Contest {
+    manager: Box<str>,
+    /// End of the last pause.
+    until: Instant,
 }
 
 #[derive(Default)]
@@ -57,8 +64,8 @@ pub(super) struct Backlog {
     /// Statuses as written. Stored statuses can differ: the API server drops unknown fields and
     /// adds defaults.
     pub(super) written: BTreeMap<ObjectKey, (Box<str>, StatusDigest)>,
-    /// HTTPProxies whose status is left to another field manager, with its name.
-    contested: BTreeMap<ObjectKey, Box<str>>,
+    /// HTTPProxies whose status is left to another field manager.
+    contested: BTreeMap<ObjectKey, Contest>,
     /// Reported in Events, because the Ingress API cannot store conditions.
     reported_ingresses: BTreeMap<ObjectKey, RouteStatus>,
     has_unreported_ingresses: bool,
@@ -74,6 +81,7 @@ impl Backlog {
                 self.put(key, stored);
             } else {
                 self.stored.remove(&key);
+                self.contested.remove(&key);
                 self.open.remove(&key);
                 self.retries.remove(&key);
                 self.written.remove(&key);
@@ -214,10 +222,7 @@ impl Backlog {
         controller_name: &str,
         now: Timestamp,
     ) -> Option<Value> {
-        let change = match (status, key.kind) {
-            (None, Kind::Ingress | Kind::HttpProxy) => self.clear(key, stored),
-            _ => patch::patch(stored, status, controller_name, now),
-        };
+        let change = patch::patch(stored, status, controller_name, now);
         change.filter(|change| !self.was_written(key, stored, change))
     }
 
@@ -233,22 +238,24 @@ impl Backlog {
         self.retries.insert(key.clone(), retry);
         let stored = self.stored.get(&key)?;
         let manager = &stored.other_writer.as_ref()?.manager;
-        let before = self.contested.insert(key.clone(), manager.clone());
-        (before.as_ref() != Some(manager)).then(|| ObjectTransitions {
+        let contest = Contest {
+            manager: manager.clone(),
+            until: now + pause,
+        };
+        let before = self.contested.insert(key.clone(), contest);
+        let is_known = before.is_some_and(|before| before.manager == *manager);
+        (!is_known).then(|| ObjectTransitions {
             key,
             api_version: stored.api_version.to_string(),
             all: vec![contested::transition(manager)],
         })
     }
 
-    /// Returns `None` if another writer has changed the status since.
-    fn clear(&self, key: &ObjectKey, stored: &StoredStatus) -> Option<Value> {
-        let (_, written) = self.written.get(key)?;
-        let is_unchanged = *written == StatusDigest::of(&stored.status());
-        is_unchanged.then(|| match key.kind {
-            Kind::HttpProxy => patch::cleared_proxy(&stored.status()),
-            _ => json!({"loadBalancer": {"ingress": null}}),
-        })
+    /// A fight has ended if the other program left the status alone for as long as a pause.
+    pub(super) fn forget_ended(&mut self, now: Instant) {
+        self.paces.retain(|_, pace| !pace.is_over(now));
+        self.contested
+            .retain(|_, contest| contest.until + contested::QUIET > now);
     }
 
     pub(super) fn open_warned(&mut self, now: Timestamp) {
@@ -383,7 +390,7 @@ fn differences<'a, K: Ord, V: PartialEq>(
 
 #[cfg(test)]
 mod tests {
-    use sesame_gateway_api::resolve::UncoveredHostname;
+    use sesame_resolver::UncoveredHostname;
 
     use super::*;
     use crate::watch::Received;
@@ -409,12 +416,12 @@ mod tests {
     }
 
     #[test]
-    fn contested_status_is_reported_once_and_retried() {
+    fn contested_status_is_reported_once_per_fight() {
         let managed = json!([{"manager": "contour", "time": "2026-01-01T00:00:00Z",
             "fieldsV1": {"f:status": {"f:conditions": {}}}}]);
         let object = json!({"metadata": {"name": "a", "namespace": "b", "managedFields": managed}});
         let received: Received = serde_json::from_value(object).expect("an object");
-        let stored = StoredStatus::of(Kind::HttpProxy, "projectcontour.io/v1", &received);
+        let stored = StoredStatus::of(Kind::HttpProxy, "projectcontour.io/v1", &received, "ours");
         let key = Kind::HttpProxy.named(received.name());
         let mut backlog = Backlog::default();
         backlog
@@ -426,8 +433,12 @@ mod tests {
         assert!(reported.all[0].message.contains("contour"));
         assert_eq!(backlog.allowed(&key), Some(now + pause));
         let later = now + pause;
+        backlog.forget_ended(later);
         assert!(backlog.postpone(key.clone(), pause, later).is_none());
         assert_eq!(backlog.allowed(&key), Some(later + pause));
+        let ended = later + pause + contested::QUIET;
+        backlog.forget_ended(ended);
+        assert!(backlog.postpone(key, pause, ended).is_some());
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::fleet::{FOREIGN_ADDRESS, FleetSummary};
-use sesame_gateway_api::api::NamespacedName;
+use sesame_kinds::api::NamespacedName;
 
 pub(super) fn log(gateway: &NamespacedName, before: &FleetSummary, now: &FleetSummary) {
     let foreign = &now.foreign_addresses;

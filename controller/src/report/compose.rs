@@ -6,14 +6,15 @@ use jiff::Timestamp;
 
 use super::fleet::{FOREIGN_ADDRESS, FleetSummary};
 use crate::statuses::{GatewayProblems, ProvisionReport, ResolvedStatuses, ServiceAddresses};
-use sesame_gateway_api::api::NamespacedName;
-use sesame_gateway_api::expiry::Warning;
-use sesame_gateway_api::status::{
+use crate::watch::is_layered;
+use sesame_kinds::api::NamespacedName;
+use sesame_kinds::expiry::Warning;
+use sesame_kinds::status::{
     self, Condition, ConditionStatus, ConditionType, GatewayClassStatus, GatewayStatus,
     GatewayStatusAddress, ListenerSetStatus, ListenerStatus, PolicyStatus, Programmed, ProxyDetail,
     Reason, RouteStatus, program, program_listener_set, program_policy, refuse_rules,
 };
-use sesame_gateway_api::world::{Kind, ObjectKey};
+use sesame_kinds::world::{Kind, ObjectKey};
 
 /// Keeps the condition's message readable and within its maximum length.
 const MAX_EXPIRING: usize = 20;
@@ -27,6 +28,13 @@ pub(super) enum Status {
     Policy(PolicyStatus),
     Ingress(IngressStatus),
     HttpProxy(ProxyStatus),
+    Extension(ExtensionStatus),
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct ExtensionStatus {
+    pub(super) valid: Condition,
+    pub(super) details: Vec<ProxyDetail>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -53,14 +61,21 @@ pub(super) struct Reports<'a> {
 }
 
 impl Reports<'_> {
-    /// Returns true while Service addresses are unknown, because a write could remove valid
-    /// addresses.
+    /// Returns true while Service addresses or settings are unknown, because a write could remove
+    /// valid addresses or errors.
     pub(super) fn leave_open(&self, key: &ObjectKey, resolved: &ResolvedStatuses) -> bool {
+        if resolved.layers_unknown && is_layered(key.kind) {
+            return true;
+        }
         let gateway = match key.kind {
             Kind::Gateway => Some(key.name.clone()),
-            Kind::Ingress | Kind::HttpProxy => resolved.gateway_of_layered(key),
+            kind if is_layered(kind) => resolved.gateway_of_layered(key),
             _ => None,
         };
+        let kept = &resolved.kept_layers;
+        if is_layered(key.kind) && gateway.as_ref().is_some_and(|name| kept.contains(name)) {
+            return true;
+        }
         let is_by_service =
             |name: &NamespacedName| resolved.by_service.contains(resolved.published_as(name));
         gateway.as_ref().is_some_and(is_by_service) && self.service_addresses.is_none()
@@ -143,6 +158,7 @@ pub(super) fn compose(
         }
         Kind::Ingress => Status::Ingress(ingress(key, resolved, reports, now)?),
         Kind::HttpProxy => Status::HttpProxy(http_proxy(key, resolved, reports, now)?),
+        Kind::ExtensionService => Status::Extension(extension(all.routes.get(key)?)?),
         _ if all.policies.contains_key(key) => policy(all.policies.get(key)?, reports, now),
         _ => Status::Route(route(key, resolved, fleets)?),
     })
@@ -212,6 +228,14 @@ fn http_proxy(
     })
 }
 
+fn extension(status: &RouteStatus) -> Option<ExtensionStatus> {
+    let parent = status.parents.first()?;
+    Some(ExtensionStatus {
+        valid: parent.conditions.first()?.clone(),
+        details: status.details.clone(),
+    })
+}
+
 fn addresses(
     key: &ObjectKey,
     resolved: &ResolvedStatuses,
@@ -246,6 +270,8 @@ fn programmed(fleet: &FleetSummary, key: &ObjectKey) -> Programmed {
     let FleetSummary {
         programmed,
         lost,
+        // Statuses report lost hosts.
+        live: _,
         lost_after,
         foreign_addresses,
         endpoints: _,

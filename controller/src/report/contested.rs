@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use super::transitions::Transition;
 use crate::watch::OtherWriter;
 
-const QUIET: Duration = Duration::from_secs(60);
+pub(super) const QUIET: Duration = Duration::from_secs(60);
 
 /// Returns how long to wait before the next attempt, or `None` if the status may be written now.
 pub(super) fn pause(other: Option<&OtherWriter>, now: Timestamp) -> Option<Duration> {

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 use super::nodes::Permission;
 use crate::statuses::HostEndpoint;
-use sesame_gateway_api::status::AgentState;
+use sesame_kinds::status::AgentState;
 use sesame_published::GatewayAgentStatus;
 
 const MAX_PER_HOST: usize = 16;

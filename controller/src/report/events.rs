@@ -15,13 +15,12 @@ use super::transitions::{ObjectTransitions, Transition};
 use crate::configuration::{ControllerSettings, CurrentSettings};
 use crate::replica::Replica;
 use crate::watch::{Received, api_resource};
-use sesame_gateway_api::api::NamespacedName;
-use sesame_gateway_api::expiry::Warning;
-use sesame_gateway_api::resolve::UncoveredHostname;
-use sesame_gateway_api::world::{Kind, ObjectKey};
+use sesame_kinds::api::{CONTROLLER_NAME, NamespacedName};
+use sesame_kinds::expiry::Warning;
+use sesame_kinds::world::{Kind, ObjectKey};
+use sesame_resolver::UncoveredHostname;
 
 const API_VERSION: &str = "gateway.networking.k8s.io/v1";
-const CONTROLLER: &str = "projectsesame.io/gateway-controller";
 /// Minimum interval between Events, because a thousand certificates can expire on the same day.
 const PACE: Duration = Duration::from_millis(100);
 const RETRY_INTERVAL: Duration = Duration::from_secs(30);
@@ -240,7 +239,7 @@ impl Events {
             ..ObjectReference::default()
         };
         let instance = Instance {
-            controller: CONTROLLER.to_owned(),
+            controller: CONTROLLER_NAME.to_owned(),
             instance: Some(self.replica.identity.clone()),
         };
         // A reused recorder would count an Event with the same reason as a repetition, and drop its

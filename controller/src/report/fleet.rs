@@ -8,8 +8,8 @@ use super::endpoints;
 use super::nodes::Permission;
 use super::revisions::Revisions;
 use crate::statuses::HostEndpoint;
-use sesame_gateway_api::api::NamespacedName;
-use sesame_gateway_api::status::{AgentState, Programmed, RefusedRules};
+use sesame_kinds::api::NamespacedName;
+use sesame_kinds::status::{AgentState, Programmed, RefusedRules};
 use sesame_published::names::is_pod;
 use sesame_published::{GatewayAgent, GatewayAgentStatus, MAX_REPORT_SECONDS, RefusedRule};
 
@@ -25,6 +25,9 @@ pub(super) struct FleetSummary {
     /// Listeners are grouped by the object that defines them.
     pub(super) programmed: Programmed,
     pub(super) lost: Vec<String>,
+    /// Number of hosts that report a running Envoy. These share fleet limits. If there is none,
+    /// counts the silent hosts, because they may still serve.
+    pub(super) live: u32,
     pub(super) lost_after: Duration,
     /// Formatted as `ADDRESS of HOST`.
     pub(super) foreign_addresses: Vec<String>,
@@ -86,6 +89,7 @@ pub(super) fn summarize<'a>(
     let mut unusable: Reasons<'_, String> = Reasons::default();
     let mut routes: BTreeMap<&str, Refusals> = BTreeMap::new();
     let mut heard = 0_u32;
+    let mut silent = 0_u32;
     for (agent, silence) in agents {
         let host = agent.spec.host.as_str();
         let is_pod = is_pod(host);
@@ -98,20 +102,23 @@ pub(super) fn summarize<'a>(
         };
         if silence > patience(status, lost_after) {
             all.lost.push(host.to_owned());
+            silent += u32::from(status.state != AgentState::Down);
             continue;
         }
         heard += 1;
+        all.live += u32::from(status.state != AgentState::Down);
         if is_pod {
             all.pods |= status.state != AgentState::Down;
         } else {
             endpoints::add(status, host, &allow, &mut all.endpoints);
         }
         let revision = revisions.number(&status.applied_revision);
-        if let Some(revision) = revision.filter(|_| status.state != AgentState::Down) {
-            if refuses_newest(status) {
-                all.behind.push((host.to_owned(), status.message.clone()));
-            } else {
-                all.record_ready(revisions.sets_changed_after(revision));
+        // A host that holds a change may serve parts of several revisions.
+        let is_behind = refuses_newest(status);
+        if status.state != AgentState::Down && (is_behind || revision.is_some()) {
+            match revision.filter(|_| !is_behind) {
+                None => all.behind.push((host.to_owned(), status.message.clone())),
+                Some(revision) => all.record_ready(revisions.sets_changed_after(revision)),
             }
             // The host still serves clients at its addresses.
             let (own, foreign) = addresses_of(status, |ip| allow(host, ip).is_some());
@@ -122,6 +129,9 @@ pub(super) fn summarize<'a>(
             unshown.record(one.listener.clone(), &one.reason, host);
         }
         record(status, host, &mut listeners, &mut unusable, &mut routes);
+    }
+    if all.live == 0 {
+        all.live = silent;
     }
     let addresses = shared_out(&addresses).into_iter();
     all.programmed.addresses = addresses.map(|ip| ip.to_string()).collect();
@@ -350,6 +360,38 @@ mod tests {
         assert!(!lost(Some(10), 180) && lost(Some(10), 181));
         assert!(!lost(Some(600), 900) && lost(Some(600), 901));
         assert!(!lost(Some(u32::MAX), 5400) && lost(Some(u32::MAX), 5401));
+    }
+
+    #[test]
+    fn silent_hosts_share_limits_only_if_no_host_is_live() {
+        let mut down = agent("down", "a");
+        down.status.as_mut().expect("a status").state = AgentState::Down;
+        let agents = [agent("a", "a"), agent("b", "a"), down];
+        let live = |silence: [Duration; 3]| {
+            let agents = agents.iter().zip(silence);
+            summarize(agents, &Revisions::default(), LOST_AFTER, |_, _| None).live
+        };
+        let lost = LOST_AFTER + Duration::from_secs(1);
+        assert_eq!(live([Duration::ZERO; 3]), 2);
+        assert_eq!(live([Duration::ZERO, lost, lost]), 1);
+        assert_eq!(live([lost; 3]), 2);
+        assert_eq!(live([lost, lost, Duration::ZERO]), 2);
+    }
+
+    #[test]
+    fn host_that_holds_change_is_behind() {
+        let mut holding = agent("a", "cccccccccccc");
+        let status = holding.status.as_mut().unwrap();
+        status.state = AgentState::Degraded;
+        status.wanted_revision = "aaaaaaaaaaaa".to_owned();
+        status.message = "held".to_owned();
+        let known = revisions(&[(1, "aaaaaaaaaaaaaa")]);
+        let all = summarize(heard([&holding]), &known, LOST_AFTER, |_, _| {
+            Some(Permission::Declared)
+        });
+        assert_eq!(all.behind, [("a".to_owned(), "held".to_owned())]);
+        assert_eq!(all.programmed.addresses, ["192.0.2.1"]);
+        assert_eq!(all.programmed.hosts_ready, 0);
     }
 
     #[test]

@@ -14,7 +14,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use super::agents::FleetEvent;
 use crate::replica::Replica;
 use crate::watch::{Json, Keep, ObjectWatch, PAGE, Received, WatchEvent, watch_config};
-use sesame_gateway_api::api::NamespacedName;
+use sesame_kinds::api::NamespacedName;
 use sesame_proto::network::Network;
 
 const RECHECK_INTERVAL: Duration = Duration::from_secs(10);

@@ -2,12 +2,12 @@
 
 use jiff::Timestamp;
 use serde::Deserialize as _;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
-use super::compose::{IngressStatus, ProxyStatus, Status};
-use crate::watch::{StoredStatus, holds};
-use sesame_gateway_api::api::AddressType;
-use sesame_gateway_api::status::{
+use super::compose::{ExtensionStatus, IngressStatus, ProxyStatus, Status};
+use crate::watch::{OwnStatus, StoredStatus, holds};
+use sesame_kinds::api::AddressType;
+use sesame_kinds::status::{
     Condition, ConditionStatus, ConditionType, GatewayStatus, GatewayStatusAddress,
     ListenerSetStatus, ListenerStatus, ProxyDetail, merge,
 };
@@ -23,7 +23,8 @@ pub(super) fn patch(
     controller_name: &str,
     now: Timestamp,
 ) -> Option<Value> {
-    let stored = stored.status();
+    let object = stored;
+    let stored = object.status();
     match desired {
         Some(Status::Class(status)) => own(&stored, json!(status), &status.conditions, &[], now),
         Some(Status::Gateway(status)) => {
@@ -65,11 +66,15 @@ pub(super) fn patch(
         }
         Some(Status::Ingress(status)) => load_balancer(&stored, status),
         Some(Status::HttpProxy(status)) => http_proxy(&stored, status, now),
+        Some(Status::Extension(status)) => extension(&stored, status, now),
         // Leave the status of a Gateway or GatewayClass, because its new controller overwrites it.
         None => [PARENTS, ANCESTORS]
             .iter()
             .find(|list| stored.get(list.field).is_some())
-            .and_then(|list| list.patch(&stored, Vec::new(), controller_name, now)),
+            .map_or_else(
+                || cleared(object),
+                |list| list.patch(&stored, Vec::new(), controller_name, now),
+            ),
     }
 }
 
@@ -113,6 +118,7 @@ fn entry_of(address: &GatewayStatusAddress) -> Value {
 const VALID: &str = "Valid HTTPProxy";
 const INVALID: &str = "At least one error present, see Errors for details";
 const NOT_RECONCILED: &str = "NotReconciled";
+const NOT_DESCRIBED: &str = "Waiting for controller";
 
 /// Keeps conditions of other types. Returns `None` if nothing changes.
 fn http_proxy(stored: &Value, status: &ProxyStatus, now: Timestamp) -> Option<Value> {
@@ -128,16 +134,7 @@ fn http_proxy(stored: &Value, status: &ProxyStatus, now: Timestamp) -> Option<Va
         message: message.to_owned(),
         ..valid.clone()
     };
-    let (ours, mut conditions) = own_and_other_conditions(stored);
-    let mut timed = timed(&json!(ours), &[condition], now);
-    for (field, warning) in [("errors", false), ("warnings", true)] {
-        let listed = details.iter().filter(|detail| detail.warning == warning);
-        let listed: Vec<Value> = listed.map(sub_condition).collect();
-        if !listed.is_empty() {
-            timed[0][field] = json!(listed);
-        }
-    }
-    conditions.extend(timed.as_array().into_iter().flatten().cloned());
+    let conditions = with_valid(stored, condition, details, now);
     let addresses: Vec<Value> = addresses.iter().map(entry_of).collect();
     let (current, description) = match orphaned {
         Some(detail) => ("orphaned", detail.message.as_str()),
@@ -161,13 +158,74 @@ fn http_proxy(stored: &Value, status: &ProxyStatus, now: Timestamp) -> Option<Va
     Some(patched)
 }
 
-pub(super) fn cleared_proxy(stored: &Value) -> Value {
-    json!({
-        "currentStatus": NOT_RECONCILED,
-        "description": "Waiting for controller",
-        "conditions": own_and_other_conditions(stored).1,
-        "loadBalancer": {"ingress": null},
-    })
+/// Returns `None` if nothing changes.
+fn extension(stored: &Value, status: &ExtensionStatus, now: Timestamp) -> Option<Value> {
+    let ExtensionStatus { valid, details } = status;
+    let is_valid = valid.status == ConditionStatus::True;
+    let message = if is_valid {
+        "Valid ExtensionService"
+    } else {
+        INVALID
+    };
+    let condition = Condition {
+        message: message.to_owned(),
+        ..valid.clone()
+    };
+    let conditions = json!(with_valid(stored, condition, details, now));
+    (stored["conditions"] != conditions).then(|| json!({ "conditions": conditions }))
+}
+
+/// Keeps conditions of other types.
+fn with_valid(
+    stored: &Value,
+    condition: Condition,
+    details: &[ProxyDetail],
+    now: Timestamp,
+) -> Vec<Value> {
+    let (ours, mut conditions) = own_and_other_conditions(stored);
+    let mut timed = timed(&json!(ours), &[condition], now);
+    for (field, warning) in [("errors", false), ("warnings", true)] {
+        let listed = details.iter().filter(|detail| detail.warning == warning);
+        let listed: Vec<Value> = listed.map(sub_condition).collect();
+        if !listed.is_empty() {
+            timed[0][field] = json!(listed);
+        }
+    }
+    conditions.extend(timed.as_array().into_iter().flatten().cloned());
+    conditions
+}
+
+/// Removes what this controller or an earlier process wrote to the status of an Ingress, HTTPProxy
+/// or ExtensionService that is not ours. Leaves other field managers' entries. Returns `None` if nothing is
+/// left to remove.
+fn cleared(stored: &StoredStatus) -> Option<Value> {
+    let OwnStatus {
+        load_balancer,
+        valid,
+        summary,
+    } = stored.own;
+    if stored.own == OwnStatus::default() {
+        return None;
+    }
+    let before = stored.status();
+    let mut after = Map::new();
+    if load_balancer && !before["loadBalancer"]["ingress"].is_null() {
+        after.insert("loadBalancer".to_owned(), json!({"ingress": null}));
+    }
+    let (own, others) = own_and_other_conditions(&before);
+    if valid && !own.is_empty() {
+        after.insert("conditions".to_owned(), json!(others));
+    }
+    let texts = [
+        ("currentStatus", NOT_RECONCILED),
+        ("description", NOT_DESCRIBED),
+    ];
+    for (field, text) in texts {
+        if summary && before[field] != text {
+            after.insert(field.to_owned(), json!(text));
+        }
+    }
+    (!after.is_empty()).then_some(Value::Object(after))
 }
 
 fn own_and_other_conditions(stored: &Value) -> (Vec<Value>, Vec<Value>) {
@@ -296,18 +354,64 @@ fn timed(old: &Value, new: &[Condition], now: Timestamp) -> Value {
 mod tests {
     use super::*;
     use crate::watch::Received;
-    use sesame_gateway_api::api::ParentRef;
-    use sesame_gateway_api::status::{
+    use sesame_kinds::api::ParentRef;
+    use sesame_kinds::status::{
         ConditionStatus, ConditionType, Reason, RouteParentStatus, RouteStatus,
     };
-    use sesame_gateway_api::world::Kind;
+    use sesame_kinds::world::Kind;
 
     const OURS: &str = "example.com/ours";
 
     fn stored(status: &Value) -> StoredStatus {
         let object = json!({"metadata": {"name": "a", "resourceVersion": "1"}, "status": status});
         let received: Received = serde_json::from_value(object).expect("an object");
-        StoredStatus::of(Kind::HttpRoute, "v1", &received).expect("a route has a status")
+        StoredStatus::of(Kind::HttpRoute, "v1", &received, "").expect("a route has a status")
+    }
+
+    fn layered(kind: Kind, status: &Value, own: OwnStatus) -> StoredStatus {
+        let object = json!({"metadata": {"name": "a", "resourceVersion": "1"}, "status": status});
+        let received: Received = serde_json::from_value(object).expect("an object");
+        let mut stored = StoredStatus::of(kind, "v1", &received, "").expect("it has a status");
+        stored.own = own;
+        stored
+    }
+
+    #[test]
+    fn unmanaged_status_loses_only_own_parts() {
+        let seen = json!({"type": "example.com/Seen", "status": "True"});
+        let valid = json!({"type": "Valid", "status": "True"});
+        let addresses = json!({"ingress": [{"ip": "192.0.2.1"}]});
+        let proxy = json!({"currentStatus": "valid", "description": "Valid HTTPProxy",
+            "conditions": [seen, valid], "loadBalancer": addresses});
+        let all = OwnStatus {
+            load_balancer: true,
+            valid: true,
+            summary: true,
+        };
+        let cleared =
+            |kind, status: &Value, own| patch(&layered(kind, status, own), None, OURS, now(5));
+        let whole = json!({"currentStatus": "NotReconciled", "description": "Waiting for controller",
+            "conditions": [seen], "loadBalancer": {"ingress": null}});
+        assert_eq!(cleared(Kind::HttpProxy, &proxy, all), Some(whole.clone()));
+        let address = OwnStatus {
+            load_balancer: true,
+            ..OwnStatus::default()
+        };
+        let only = json!({"loadBalancer": {"ingress": null}});
+        assert_eq!(
+            cleared(Kind::HttpProxy, &proxy, address),
+            Some(only.clone())
+        );
+        let ingress = json!({"loadBalancer": addresses});
+        assert_eq!(cleared(Kind::Ingress, &ingress, address), Some(only));
+        for (kind, status) in [(Kind::HttpProxy, &proxy), (Kind::Ingress, &ingress)] {
+            assert_eq!(cleared(kind, status, OwnStatus::default()), None, "{kind}");
+        }
+        // The API server drops null, and the next process changes nothing.
+        let mut after = whole;
+        after["loadBalancer"] = json!({});
+        assert_eq!(cleared(Kind::HttpProxy, &after, all), None);
+        assert_eq!(cleared(Kind::Ingress, &json!({}), address), None);
     }
 
     fn route_status(gateways: &[&str]) -> Status {
@@ -454,6 +558,5 @@ mod tests {
             patch(&stored(&second), Some(&desired(2)), OURS, now(12)),
             None
         );
-        assert_eq!(cleared_proxy(&second)["conditions"], json!([foreign]));
     }
 }

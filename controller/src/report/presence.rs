@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use sesame_gateway_api::api::NamespacedName;
+use sesame_kinds::api::NamespacedName;
 
 /// Maximum number of hosts with separate Events. If more hosts change, they share one Event.
 const MAX_ALONE: usize = 5;

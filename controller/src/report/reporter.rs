@@ -1,6 +1,7 @@
 //! Writes statuses while this replica is the leader, at most one per object at a time.
 
 use std::collections::BTreeSet;
+use std::sync::mpsc::Sender;
 use std::time::Duration;
 
 use futures::future::OptionFuture;
@@ -26,7 +27,8 @@ use crate::serve::PageAsk;
 use crate::statuses::{
     AddressesByGateway, GatewayProblems, HostsByGateway, ProvisionReport, StatusChange,
 };
-use sesame_gateway_api::world::ObjectKey;
+use crate::watch::Input;
+use sesame_kinds::world::ObjectKey;
 
 const WRITES_AT_ONCE: usize = 8;
 const TICK: Duration = Duration::from_secs(5);
@@ -40,6 +42,7 @@ pub(crate) struct StatusReporter {
     pub(crate) provisioned: watch::Receiver<ProvisionReport>,
     pub(crate) service_addresses: watch::Receiver<AddressesByGateway>,
     pub(crate) hosts: watch::Sender<HostsByGateway>,
+    pub(crate) inputs: Sender<Input>,
     pub(crate) warnings: watch::Sender<CertificateWarnings>,
     pub(crate) presences: watch::Sender<AllPresences>,
     pub(crate) transitions: mpsc::Sender<ObjectTransitions>,
@@ -91,7 +94,7 @@ impl StatusReporter {
                         replace(&self.presences, agents.presences.clone());
                     }
                     let now = Instant::now();
-                    backlog.paces.retain(|_, pace| !pace.is_over(now));
+                    backlog.forget_ended(now);
                     if *self.replica.leading.borrow() && let Some(resolved) = &backlog.resolved {
                         agents.forget_stale(resolved, ClockReading::now());
                     }
@@ -114,6 +117,11 @@ impl StatusReporter {
             self.report_ingresses(&mut backlog, &agents);
             if let Some(hosts) = agents.take_endpoints() {
                 replace(&self.hosts, hosts);
+            }
+            if let Some(hosts) = agents.take_live_hosts()
+                && self.inputs.send(Input::LiveHosts(hosts)).is_err()
+            {
+                return;
             }
         }
     }
@@ -244,8 +252,13 @@ impl StatusReporter {
             let pace = backlog.paces.entry(key.clone());
             pace.and_modify(|pace| pace.wrote(now))
                 .or_insert_with(|| Pace::new(now));
-            let client = self.replica.client.clone();
-            writes.spawn(write::write(client, key.clone(), stored.clone(), change));
+            let connection = (self.replica.client.clone(), self.replica.field_manager());
+            writes.spawn(write::write(
+                connection,
+                key.clone(),
+                stored.clone(),
+                change,
+            ));
         }
         for key in settled {
             backlog.open.remove(&key);

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use sesame_gateway_api::status::{ConditionStatus, ConditionType, Reason};
-use sesame_gateway_api::world::ObjectKey;
+use sesame_kinds::status::{ConditionStatus, ConditionType, Reason};
+use sesame_kinds::world::ObjectKey;
 
 /// Maximum number of transitions per write. A Gateway can lose hundreds of listeners at the same
 /// time.

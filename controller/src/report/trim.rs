@@ -4,8 +4,8 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
 
 use crate::watch::{Json, Keep};
-use sesame_gateway_api::api::NamespacedName;
-use sesame_gateway_api::decode::from_value;
+use sesame_kinds::api::NamespacedName;
+use sesame_kinds::decode::from_value;
 use sesame_published::{
     GatewayAgent, GatewayAgentSpec, GatewayAgentStatus, MAX_ENTRIES, MAX_REPORTED_ADDRESSES,
     MAX_RULES, MAX_TEXT, STATUS_MANAGER,
@@ -83,7 +83,10 @@ fn trim(name: String, agent: GatewayAgent, managed: Vec<ManagedFieldsEntry>) -> 
     }
 }
 
-// The function is long because it destructures every field, so that none is forgotten.
+#[expect(
+    clippy::too_many_lines,
+    reason = "it destructures every field, so that none is forgotten"
+)]
 fn trim_status(status: GatewayAgentStatus) -> GatewayAgentStatus {
     let GatewayAgentStatus {
         state,

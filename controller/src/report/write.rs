@@ -1,5 +1,6 @@
 //! Writes one status.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -8,8 +9,8 @@ use kube::{Api, Client};
 use serde_json::{Value, json};
 
 use crate::connection::answer;
-use crate::watch::{FIELD_MANAGER, Received, StoredStatus, api_resource};
-use sesame_gateway_api::world::ObjectKey;
+use crate::watch::{Received, StoredStatus, api_resource};
+use sesame_kinds::world::ObjectKey;
 
 const TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -36,7 +37,7 @@ pub(super) fn now() -> Timestamp {
 
 /// Fails with a conflict if the object has changed since the patch was computed.
 pub(super) async fn write(
-    client: Client,
+    (client, manager): (Client, Cow<'static, str>),
     key: ObjectKey,
     stored: StoredStatus,
     status: Value,
@@ -51,18 +52,20 @@ pub(super) async fn write(
         "metadata": {"resourceVersion": stored.version},
         "status": status,
     });
-    let parameters = PatchParams::apply(FIELD_MANAGER);
+    let parameters = PatchParams::apply(&manager);
     let patch = Patch::Merge(&body);
     let written = api.patch_status(&key.name.name, &parameters, &patch);
     let outcome = match answer(TIMEOUT, written).await {
-        Ok(received) => match StoredStatus::of(key.kind, &stored.api_version, &received) {
-            Some(now) => WriteOutcome::Stored {
-                before: stored,
-                stored: now,
-                change: status,
-            },
-            None => WriteOutcome::Failed,
-        },
+        Ok(received) => {
+            match StoredStatus::of(key.kind, &stored.api_version, &received, &manager) {
+                Some(now) => WriteOutcome::Stored {
+                    before: stored,
+                    stored: now,
+                    change: status,
+                },
+                None => WriteOutcome::Failed,
+            }
+        }
         Err(kube::Error::Api(refusal)) if refusal.code == 404 => WriteOutcome::Gone,
         Err(kube::Error::Api(refusal)) if refusal.code == 409 => WriteOutcome::Changed,
         Err(error) => {

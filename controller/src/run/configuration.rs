@@ -14,7 +14,7 @@ pub(super) fn follow_configuration(
     tasks: &mut JoinSet<()>,
 ) -> watch::Receiver<CurrentSettings> {
     let first = match &process.source {
-        ConfigurationSource::Flags => settings(&process.flags, None, process.resolving),
+        ConfigurationSource::Flags => settings(&process.flags, None, process.memory_mib),
         ConfigurationSource::File(_) | ConfigurationSource::Object(_) => {
             Err("the configuration has not been read yet".to_owned())
         }
@@ -24,7 +24,7 @@ pub(super) fn follow_configuration(
         replica: replica.clone(),
         source: process.source.clone(),
         flags: process.flags.clone(),
-        resolving: process.resolving,
+        memory_mib: process.memory_mib,
         current: sender,
     };
     tasks.spawn(follower.run());

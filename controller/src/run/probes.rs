@@ -79,7 +79,7 @@ pub(super) fn spawn_servers(
 
 #[cfg(test)]
 mod tests {
-    use sesame_gateway_api::world::Kind;
+    use sesame_kinds::world::Kind;
 
     use super::*;
 

@@ -14,9 +14,9 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-use sesame_gateway_api::api::NamespacedName;
-use sesame_gateway_api::status::Statuses;
-use sesame_gateway_api::world::{Kind, World};
+use sesame_kinds::api::NamespacedName;
+use sesame_kinds::status::Statuses;
+use sesame_kinds::world::{Kind, World};
 
 use super::metrics::add;
 
@@ -177,7 +177,7 @@ impl ProxyMetrics {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sesame_gateway_api::status::{ProxyDetail, RouteStatus};
+    use sesame_kinds::status::{ProxyDetail, RouteStatus};
 
     #[test]
     fn series_beyond_limit_have_empty_labels() {

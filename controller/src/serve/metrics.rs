@@ -13,12 +13,12 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Metric, Registry};
 
 use super::http_proxies::ProxyMetrics;
-use sesame_gateway_api::api::NamespacedName;
-use sesame_gateway_api::expiry::{Expiry, ExpiryOf};
-use sesame_gateway_api::resolve::UncoveredHostnames;
-use sesame_gateway_api::status::Statuses;
-use sesame_gateway_api::world::{Kind, World};
+use sesame_kinds::api::NamespacedName;
+use sesame_kinds::expiry::{Expiry, ExpiryOf};
+use sesame_kinds::status::Statuses;
+use sesame_kinds::world::{Kind, World};
 use sesame_proto::key_sets::KeySetCopies;
+use sesame_resolver::UncoveredHostnames;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct KindLabels {

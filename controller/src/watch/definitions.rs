@@ -12,8 +12,8 @@ use super::{Input, api_resource};
 use crate::connection::answer;
 use crate::replica::Replica;
 use crate::retry::READ_BACKOFF;
-use sesame_gateway_api::api::GATEWAY_GROUP;
-use sesame_gateway_api::world::{DefinitionRelease, Definitions, Kind};
+use sesame_kinds::api::GATEWAY_GROUP;
+use sesame_kinds::world::{DefinitionRelease, Definitions, Kind};
 
 /// Interval between checks, because CRDs can be upgraded while the controller is running.
 const RECHECK_INTERVAL: Duration = Duration::from_secs(15);

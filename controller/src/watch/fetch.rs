@@ -17,7 +17,7 @@ use super::{Input, Received, api_resource};
 use crate::connection::answer;
 use crate::replica::Replica;
 use crate::retry::READ_BACKOFF;
-use sesame_gateway_api::world::{AnyObject, Kind, ObjectKey};
+use sesame_kinds::world::{AnyObject, Kind, ObjectKey};
 use sesame_proto::key_sets::is_copy_name;
 
 const TIMEOUT: Duration = Duration::from_secs(10);

@@ -16,7 +16,7 @@ use super::merged::{FromName, MergedLists};
 use crate::replica::{ApiFailures, Replica};
 use crate::retry::{READ_BACKOFF, WatchBackoff};
 use crate::serve::Metrics;
-use sesame_gateway_api::api::NamespacedName;
+use sesame_kinds::api::NamespacedName;
 
 /// Maximum duration of a watch, to distinguish a frozen API server or network from a quiet cluster.
 const WATCH_SECONDS: u32 = 45;
@@ -86,7 +86,10 @@ where
         let kind = self.kind;
         let fail = |error: &Error| {
             self.metrics.watch_failed(kind);
-            self.failures.record(kind, error);
+            // If the kind is not served, the API server has not failed.
+            if code(error) != Some(404) {
+                self.failures.record(kind, error);
+            }
             if code(error) == Some(403) {
                 take(Err(Unwatched::Forbidden));
             }

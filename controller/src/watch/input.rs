@@ -1,9 +1,10 @@
 //! Defines the engine's input events.
 
+use std::collections::BTreeMap;
 use std::time::SystemTime;
 
-use sesame_gateway_api::api::NamespacedName;
-use sesame_gateway_api::world::{AnyObject, Definitions, Kind, ObjectKey};
+use sesame_kinds::api::NamespacedName;
+use sesame_kinds::world::{AnyObject, Definitions, Kind, ObjectKey};
 
 use super::{FetchOutcome, PublishedBefore, StoredStatus, WatchEvent};
 
@@ -18,6 +19,8 @@ pub(crate) enum Input {
     Defined(Definitions),
     /// Publications that were read before any referenced object.
     Published(PublishedBefore),
+    /// Number of live hosts of each published Gateway.
+    LiveHosts(BTreeMap<NamespacedName, u32>),
     /// The settings might have changed.
     Configured,
     Fetched {
@@ -41,6 +44,7 @@ impl Input {
             }
             | Self::Defined(_)
             | Self::Published(_)
+            | Self::LiveHosts(_)
             | Self::Configured => None,
         }
     }

@@ -25,9 +25,9 @@ use super::{
 use crate::connection::answer;
 use crate::replica::Replica;
 use crate::retry::READ_BACKOFF;
-use sesame_gateway_api::api::NamespacedName;
-use sesame_gateway_api::decode::decode_value;
-use sesame_gateway_api::world::{AnyObject, Kind, ObjectKey};
+use sesame_kinds::api::NamespacedName;
+use sesame_kinds::decode::decode_value;
+use sesame_kinds::world::{AnyObject, Kind, ObjectKey};
 
 const RECHECK_INTERVAL: Duration = Duration::from_secs(10);
 
@@ -51,8 +51,18 @@ const NO_SUPPORTED_VERSION: &str =
     "its definition serves no supported version; install newer definitions";
 
 /// The replica waits until the CRDs of these kinds have been found once, because empty kinds would
-/// withdraw all publications.
+/// withdraw all publications. It does not wait if its configuration implies a Gateway, unless a CRD
+/// serves only unsupported versions.
 const NEEDED: [Kind; 2] = [Kind::GatewayClass, Kind::Gateway];
+
+/// Kinds that all releases serve in a supported version. If a CRD does not, objects exist, but cannot
+/// be read. Older releases have only alpha versions of other kinds.
+const STABLE: [Kind; 4] = [
+    Kind::GatewayClass,
+    Kind::Gateway,
+    Kind::HttpRoute,
+    Kind::GrpcRoute,
+];
 
 /// Required kinds that have never been available, and why.
 pub(crate) type AwaitedKinds = BTreeMap<Kind, &'static str>;
@@ -67,12 +77,20 @@ fn is_newer(kind: Kind) -> bool {
         )
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Absence {
+    Awaited,
+    Empty,
+}
+
 #[derive(Clone)]
 pub(crate) struct Watches {
     pub(crate) replica: Replica,
     pub(crate) inputs: Sender<Input>,
     pub(crate) touched: UnboundedSender<Touched>,
     pub(crate) awaited: watch::Sender<AwaitedKinds>,
+    /// True if the configuration replaces the Gateway object.
+    pub(crate) implies_gateway: watch::Receiver<bool>,
     pub(crate) extra_minimal_ocg: bool,
     pub(crate) x_backends: KnownXBackends,
 }
@@ -98,27 +116,24 @@ impl Watches {
     }
 
     async fn objects(&self, kind: Kind) {
-        let mut absent = false;
+        let manager = self.replica.field_manager();
+        let mut absence = None;
         let mut needed = NEEDED.contains(&kind);
         loop {
             let served = self.served_version(kind).await;
             let Ok(version) = &served else {
-                if !absent {
-                    let why = served.err().unwrap_or_default();
-                    if needed {
-                        self.awaited.send_modify(|all| {
-                            all.insert(kind, why);
-                        });
-                        tracing::warn!(%kind, why, "waiting for the definitions of the Gateway \
-                            API; publications stay unchanged");
-                    } else {
-                        tracing::info!(%kind, why, "treating the kind as empty");
-                        if !self.pass_on(kind, WatchEvent::Listed(Vec::new())) {
-                            return;
-                        }
-                    }
+                let why = served.err().unwrap_or_default();
+                let implied = *self.implies_gateway.borrow();
+                let unread = why == NO_SUPPORTED_VERSION && STABLE.contains(&kind);
+                let now = if unread || needed && !implied {
+                    Absence::Awaited
+                } else {
+                    Absence::Empty
+                };
+                if absence != Some(now) && !self.report_absence(kind, now, why) {
+                    return;
                 }
-                absent = true;
+                absence = Some(now);
                 tokio::time::sleep(RECHECK_INTERVAL).await;
                 continue;
             };
@@ -126,10 +141,10 @@ impl Watches {
             needed = false;
             self.awaited
                 .send_if_modified(|all| all.remove(&kind).is_some());
-            absent = false;
+            absence = None;
             let apis = watched_apis(&self.replica, kind, version).into_iter();
             let watches = apis.map(|api: Api<Received>| watcher(api, self.config(kind)));
-            let keep = |received| observe(kind, version, received);
+            let keep = |received| observe((kind, version), received, &manager);
             let take = |event| self.pass_on(kind, event);
             if !follow(watches.collect(), keep, take, |error| {
                 self.failed(kind, error);
@@ -139,6 +154,31 @@ impl Watches {
                 return;
             }
             tokio::time::sleep(UNSERVED_PAUSE).await;
+        }
+    }
+
+    /// Returns false once the engine has stopped.
+    fn report_absence(&self, kind: Kind, absence: Absence, why: &'static str) -> bool {
+        match absence {
+            Absence::Awaited => {
+                self.awaited.send_modify(|all| {
+                    all.insert(kind, why);
+                });
+                let effect = if why == NO_SUPPORTED_VERSION {
+                    "its objects cannot be read; known objects stay in effect"
+                } else {
+                    "publications stay unchanged"
+                };
+                tracing::warn!(%kind, why, "waiting for the definitions of the Gateway API; \
+                    {effect}");
+                true
+            }
+            Absence::Empty => {
+                self.awaited
+                    .send_if_modified(|all| all.remove(&kind).is_some());
+                tracing::info!(%kind, why, "treating the kind as empty");
+                self.pass_on(kind, WatchEvent::Listed(Vec::new()))
+            }
         }
     }
 
@@ -295,10 +335,14 @@ fn serves(definition: &Value, api_version: &str) -> bool {
 }
 
 /// The status stays a JSON string.
-pub(super) fn observe(kind: Kind, api_version: &str, received: Received) -> WatchedObject {
+pub(super) fn observe(
+    (kind, api_version): (Kind, &str),
+    received: Received,
+    manager: &str,
+) -> WatchedObject {
     WatchedObject {
         name: received.name(),
-        stored: StoredStatus::of(kind, api_version, &received),
+        stored: StoredStatus::of(kind, api_version, &received, manager),
         object: decode(kind, api_version, received.kept.value),
     }
 }

@@ -9,7 +9,7 @@ use kube::core::{PartialObjectMeta, PartialObjectMetaExt as _};
 use kube::runtime::watcher::Event;
 
 use super::WatchEvent;
-use sesame_gateway_api::api::NamespacedName;
+use sesame_kinds::api::NamespacedName;
 
 /// Creates a placeholder for a deleted object.
 pub(crate) trait FromName {

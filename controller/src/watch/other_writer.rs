@@ -3,8 +3,6 @@
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::stored_status::FIELD_MANAGER;
-
 /// As in the API server's encoding of managed fields.
 const VALID: &str = r#"k:{"type":"Valid"}"#;
 
@@ -16,12 +14,11 @@ pub(crate) struct OtherWriter {
 }
 
 impl OtherWriter {
-    /// Reads `metadata.managedFields`. Returns `None` if only Sesame writes the condition.
-    pub(super) fn of_valid(managed: &Value) -> Option<Self> {
+    /// Reads `metadata.managedFields`. Returns `None` if only `own` writes the condition.
+    pub(super) fn of_valid(managed: &Value, own: &str) -> Option<Self> {
         let entries = managed.as_array()?.iter();
-        let others = entries.filter(|entry| {
-            entry["manager"] != FIELD_MANAGER && owns_valid(&entry["fieldsV1"]["f:status"])
-        });
+        let others = entries
+            .filter(|entry| entry["manager"] != own && owns_valid(&entry["fieldsV1"]["f:status"]));
         let writers = others.filter_map(|entry| {
             Some(Self {
                 manager: entry["manager"].as_str()?.into(),
@@ -33,7 +30,7 @@ impl OtherWriter {
 }
 
 /// The value is empty if the conditions have one owner for the whole list, depending on the CRD.
-fn owns_valid(status: &Value) -> bool {
+pub(super) fn owns_valid(status: &Value) -> bool {
     let conditions = status["f:conditions"].as_object();
     conditions.is_some_and(|owned| owned.is_empty() || owned.contains_key(VALID))
 }
@@ -44,13 +41,15 @@ mod tests {
 
     use super::*;
 
+    const OWN: &str = "sesame-controller";
+
     fn found(entries: &[(&str, &str, Value)]) -> Option<(String, String)> {
         let entry = |(manager, time, conditions): &(&str, &str, Value)| {
             json!({"manager": manager, "operation": "Update", "subresource": "status", "time": time,
                 "fieldsType": "FieldsV1", "fieldsV1": {"f:status": {"f:conditions": conditions}}})
         };
         let managed: Vec<Value> = entries.iter().map(entry).collect();
-        let writer = OtherWriter::of_valid(&json!(managed))?;
+        let writer = OtherWriter::of_valid(&json!(managed), OWN)?;
         Some((writer.manager.into(), writer.at.to_string()))
     }
 
@@ -65,7 +64,7 @@ mod tests {
             (
                 vec![
                     ("contour", early, valid()),
-                    (FIELD_MANAGER, late, valid()),
+                    (OWN, late, valid()),
                     ("kubectl", late, json!({".": {}})),
                     ("odd", "yesterday", valid()),
                 ],
@@ -83,6 +82,6 @@ mod tests {
         ] {
             assert_eq!(found(&entries), expected, "{entries:?}");
         }
-        assert_eq!(OtherWriter::of_valid(&Value::Null), None);
+        assert_eq!(OtherWriter::of_valid(&Value::Null, OWN), None);
     }
 }

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 
 use kube::api::Api;
 use kube::runtime::watcher;
-use sesame_gateway_api::api::NamespacedName;
-use sesame_gateway_api::world::Kind;
+use sesame_kinds::api::NamespacedName;
+use sesame_kinds::world::Kind;
 use tokio::sync::watch;
 
 use super::kinds::{UNSERVED_PAUSE, Watches, observe};
@@ -69,7 +69,7 @@ impl Watches {
                         let api: Api<Received> = Api::namespaced_with(client, namespace, &resource);
                         watcher(api, self.config(kind))
                     });
-                    let keep = |received| observe(kind, version, received);
+                    let keep = |received| observe((kind, version), received, "");
                     let take = |event| self.pass_on(kind, event);
                     let fail = |error: &watcher::Error| self.failed(kind, error);
                     if !follow(watches.collect(), keep, take, fail).await {

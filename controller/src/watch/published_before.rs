@@ -1,5 +1,6 @@
 //! Reads the previous publications on startup, because they contain the last good state.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -11,8 +12,8 @@ use sesame_proto::keys::{self, KeyPair};
 use super::{Received, api_resource};
 use crate::connection::answer;
 use crate::replica::Replica;
-use sesame_gateway_api::api::NamespacedName;
-use sesame_gateway_api::world::{Kind, LastGoodKeys, ObjectKey, ServedPorts, ServedTogether};
+use sesame_kinds::api::NamespacedName;
+use sesame_kinds::world::{Kind, LastGoodKeys, ObjectKey, ServedPorts, ServedTogether};
 use sesame_published::names::{GATEWAY_ENTRY, KEYS_ENTRY, PART_LABEL, Part, SERVED_TOGETHER_ENTRY};
 
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -21,6 +22,7 @@ const PAGE: u32 = 50;
 
 #[derive(Debug, Default)]
 pub(crate) struct PublishedBefore {
+    pub(crate) names: BTreeSet<NamespacedName>,
     pub(crate) keys: LastGoodKeys,
     /// Ports that merged Gateways last served.
     pub(crate) together: ServedTogether,
@@ -44,10 +46,14 @@ async fn read(client: &Client, namespace: &str) -> kube::Result<PublishedBefore>
     let mut pairs = Vec::new();
     let take = |secret: &Received| pairs.extend(pairs_of(secret));
     each(client, namespace, (Kind::Secret, Part::Keys), take).await?;
-    let mut together = Vec::new();
-    let take = |manifest: &Received| together.extend(served_together(manifest));
+    let (mut names, mut together) = (BTreeSet::new(), Vec::new());
+    let take = |manifest: &Received| {
+        names.extend(published_name(manifest));
+        together.extend(served_together(manifest));
+    };
     each(client, namespace, (Kind::ConfigMap, Part::Manifest), take).await?;
     Ok(PublishedBefore {
+        names,
         keys: LastGoodKeys::of_pairs(pairs),
         together: together.into_iter().collect(),
     })
@@ -81,9 +87,13 @@ fn pairs_of(secret: &Received) -> Vec<KeyPair> {
     pairs.unwrap_or_default()
 }
 
+fn published_name(manifest: &Received) -> Option<NamespacedName> {
+    let entry = manifest.value()["data"][GATEWAY_ENTRY].as_str();
+    ObjectKey::parse_as(Kind::Gateway, entry?)
+}
+
 fn served_together(manifest: &Received) -> Option<(NamespacedName, ServedPorts)> {
-    let entry = |name: &str| manifest.value()["data"][name].as_str();
-    let name = ObjectKey::parse_as(Kind::Gateway, entry(GATEWAY_ENTRY)?)?;
-    let ports = ServedPorts::parse(entry(SERVED_TOGETHER_ENTRY)?);
-    Some((name, ports))
+    let name = published_name(manifest)?;
+    let entry = manifest.value()["data"][SERVED_TOGETHER_ENTRY].as_str();
+    Some((name, ServedPorts::parse(entry?)))
 }

@@ -3,16 +3,16 @@
 
 use std::collections::BTreeSet;
 
-use sesame_gateway_api::api::{
+use sesame_kinds::api::{
     FrontendTls, Gateway, GatewayTls, JwksConfigMap, Listener, Metadata, NamespacedName,
-    NetworkList, ObjectRef, TrustBundleRef, nginx_auth_secret, nginx_header_map,
+    NetworkList, ObjectRef, TrustBundleRef, nginx_header_map, nginx_secrets,
 };
-use sesame_gateway_api::resolve::{
+use sesame_kinds::world::{Kind, ObjectKey, World};
+use sesame_proto::dns_name::{is_dns_label, is_dns_subdomain};
+use sesame_resolver::{
     AuthorityRef, CertificateSource, LayeredReferences, Options, RemoteKeySets, layered_references,
     session_ticket_keys,
 };
-use sesame_gateway_api::world::{Kind, ObjectKey, World};
-use sesame_proto::dns_name::{is_dns_label, is_dns_subdomain};
 
 pub(crate) fn references(
     world: &World,
@@ -128,7 +128,9 @@ impl Referenced {
             let users = policy.spec.basic_auth.as_ref().map(|it| &it.users.name);
             let keys = policy.spec.api_key_auth.iter();
             let keys = keys.flat_map(|it| &it.credentials).map(|it| &it.name);
-            for name in users.into_iter().chain(keys) {
+            let client = policy.spec.oidc.as_ref();
+            let client = client.map(|it| &it.client_secret.name);
+            for name in users.into_iter().chain(keys).chain(client) {
                 self.secret(namespace, name);
             }
             let jwt = policy.spec.jwt.as_ref();
@@ -138,6 +140,15 @@ impl Referenced {
                 .filter_map(|it| it.jwks.config_map_ref.as_ref());
             for JwksConfigMap { name, key: _ } in references {
                 self.config_map(&policy.metadata.namespace, name, None);
+            }
+        }
+        for filter in &world.route_filters {
+            if let Some(injection) = &filter.spec.credential_injection {
+                self.secret(&filter.metadata.namespace, &injection.credential.name);
+            }
+            if let Some(transcoding) = &filter.spec.grpc_json_transcoding {
+                let set = &transcoding.descriptor_set.name;
+                self.config_map(&filter.metadata.namespace, set, None);
             }
         }
         for policy in &world.gateway_mesh_policies {
@@ -154,8 +165,7 @@ impl Referenced {
 
     fn nginx_annotations(&mut self, metadata: &Metadata) {
         let namespace = &metadata.namespace;
-        let users = nginx_auth_secret(metadata);
-        if let Some((_, name)) = users.filter(|(of, _)| of == namespace) {
+        for (_, name) in nginx_secrets(metadata).filter(|(of, _)| of == namespace) {
             self.secret(namespace, name);
         }
         if let Some((of, name)) = nginx_header_map(metadata) {
@@ -259,7 +269,7 @@ impl Referenced {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sesame_gateway_api::decode::{self, DecodeLimits};
+    use sesame_kinds::decode::{self, DecodeLimits};
 
     fn world(text: &str) -> World {
         let mut world = World::default();

@@ -5,7 +5,7 @@ use kube::core::{ApiResource, GroupVersionKind};
 
 use super::{Keep, Received};
 use crate::replica::Replica;
-use sesame_gateway_api::world::Kind;
+use sesame_kinds::world::Kind;
 
 /// `api_version` is `group/version` or `version`.
 pub(crate) fn api_resource(kind: Kind, api_version: &str) -> ApiResource {

@@ -2,11 +2,16 @@
 
 use serde_json::Value;
 
-use super::{OtherWriter, Received};
-use sesame_gateway_api::world::Kind;
+use super::{OtherWriter, OwnStatus, Received};
+use sesame_kinds::world::Kind;
 
-/// Writes all statuses.
-pub(crate) const FIELD_MANAGER: &str = "sesame-controller";
+/// Returns true for kinds with statuses that other controllers may also write, with the same fields.
+pub(crate) fn is_layered(kind: Kind) -> bool {
+    matches!(
+        kind,
+        Kind::Ingress | Kind::HttpProxy | Kind::ExtensionService
+    )
+}
 
 /// Keeps the status as a string, because most statuses are never parsed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,8 +19,10 @@ pub(crate) struct StoredStatus {
     pub(crate) version: Box<str>,
     pub(crate) generation: i64,
     pub(crate) api_version: Box<str>,
-    /// Set only for HTTPProxies, whose `Valid` Contour may also write.
+    /// Set only for Contour's kinds, whose `Valid` Contour may also write.
     pub(crate) other_writer: Option<Box<OtherWriter>>,
+    /// Set only for layered kinds, because other controllers may write their statuses.
+    pub(crate) own: OwnStatus,
     /// Empty if the object has no status.
     status: Box<str>,
 }
@@ -26,23 +33,32 @@ impl StoredStatus {
             kind,
             Kind::ReferenceGrant | Kind::RouteFilter | Kind::SesameConfiguration
         );
-        let layered = matches!(kind, Kind::Ingress | Kind::HttpProxy);
         let has_definition = kind.is_gateway_api() || kind.is_own() || kind.is_experimental();
-        has_definition && !without || layered
+        has_definition && !without || is_layered(kind)
     }
 
-    /// Returns `None` if the controller does not write statuses for its kind.
-    pub(crate) fn of(kind: Kind, api_version: &str, received: &Received) -> Option<Self> {
+    /// Returns `None` if the controller does not write statuses for its kind. `own_name` is the
+    /// controller's field manager.
+    pub(crate) fn of(
+        kind: Kind,
+        api_version: &str,
+        received: &Received,
+        own_name: &str,
+    ) -> Option<Self> {
         let value = received.value();
         let generation = &value["metadata"]["generation"];
         let status = value.get("status").map(Value::to_string);
         let managed = received.kept.managed.as_ref();
-        let managed = managed.filter(|_| kind == Kind::HttpProxy);
+        let managed = managed.filter(|_| is_layered(kind));
+        let other = managed.filter(|_| kind.is_contour());
+        let other = other.and_then(|managed| OtherWriter::of_valid(managed, own_name));
+        let own = managed.map(|managed| OwnStatus::of(managed, own_name));
         Self::applies_to(kind).then(|| Self {
             version: received.version().into(),
             generation: generation.as_i64().unwrap_or(0),
             api_version: api_version.into(),
-            other_writer: managed.and_then(OtherWriter::of_valid).map(Box::new),
+            other_writer: other.map(Box::new),
+            own: own.unwrap_or_default(),
             status: status.unwrap_or_default().into(),
         })
     }

@@ -1,4 +1,4 @@
-//! Fetches one key set over HTTPS.
+//! Fetches one document over HTTPS.
 
 use std::error::Error;
 use std::net::{IpAddr, SocketAddr};
@@ -17,8 +17,9 @@ use hyper_util::rt::TokioExecutor;
 use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::CertificateDer;
 use sesame_proto::addresses::{self, RefusedAddress};
+use sesame_proto::discovery::{self, DiscoveryError};
 use sesame_proto::jwks::{self, JwksError};
-use sesame_proto::key_sets::{KeySetRequest, KeySetTrust};
+use sesame_proto::key_sets::{FetchedDocument, KeySetRequest, KeySetTrust};
 use sesame_proto::pem;
 use tower::service_fn;
 
@@ -52,13 +53,20 @@ pub enum FetchError {
     /// The response is not a usable key set.
     #[error("the response {0}")]
     Keys(#[from] JwksError),
+    /// The response is not the provider's configuration.
+    #[error("the response {0}")]
+    Provider(#[from] DiscoveryError),
 }
 
-/// Fetches a key set and returns it in canonical form.
+/// Fetches a document and returns it in canonical form.
 pub async fn fetch(request: &KeySetRequest) -> Result<String, FetchError> {
     let fetched = tokio::time::timeout(TIMEOUT, body(request)).await;
     let body = fetched.map_err(|_| FetchError::Timeout)??;
-    Ok(jwks::canonical(&String::from_utf8_lossy(&body))?)
+    let text = String::from_utf8_lossy(&body);
+    Ok(match &request.document {
+        FetchedDocument::KeySet => jwks::canonical(&text)?,
+        FetchedDocument::Provider(issuer) => discovery::canonical(&text, issuer)?,
+    })
 }
 
 async fn body(request: &KeySetRequest) -> Result<Bytes, FetchError> {

@@ -268,7 +268,7 @@ async fn until(next: Option<Instant>) {
 
 #[cfg(test)]
 mod tests {
-    use sesame_proto::key_sets::KeySetTrust;
+    use sesame_proto::key_sets::{FetchedDocument, KeySetTrust};
 
     use super::*;
 
@@ -276,6 +276,7 @@ mod tests {
     async fn longest_overdue_key_sets_are_fetched_first() {
         let request = KeySetRequest {
             uri: "https://issuer.test".to_owned(),
+            document: FetchedDocument::KeySet,
             trust: KeySetTrust::System,
             interval: Duration::from_secs(60),
             permits_local: false,

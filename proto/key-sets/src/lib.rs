@@ -1,4 +1,5 @@
-//! Fetches the key sets (JWKS) of token issuers, and keeps the last good copy of each.
+//! Fetches the key sets (JWKS) of token issuers and the configuration of OpenID providers, and keeps
+//! the last good copy of each.
 //!
 //! A controller or an agent fetches the key sets, never Envoy. If an issuer cannot be reached, its
 //! last good copy remains in use for at most [`MAX_AGE`].

@@ -69,7 +69,8 @@ pub fn difference(from: &Snapshot, to: &Snapshot) -> BundleDifference {
             || from.measured_routes != to.measured_routes
             || from.rate_limits != to.rate_limits
             || from.shared_filters != to.shared_filters
-            || from.filters != to.filters,
+            || from.filters != to.filters
+            || from.rollout != to.rollout,
     }
 }
 
@@ -81,7 +82,10 @@ fn http3_ports(snapshot: &Snapshot) -> BTreeSet<u32> {
 fn listeners(snapshot: &Snapshot) -> BTreeMap<String, String> {
     let ports = snapshot.ports.iter();
     let listeners = ports.flat_map(|port| {
-        let place = format!("{} {} {}", port.transport, port.port, port.proxy_protocol);
+        let place = format!(
+            "{} {} {} {:?} {:?}",
+            port.transport, port.port, port.proxy_protocol, port.client_address, port.edge
+        );
         let listeners = port.listeners.iter();
         listeners.map(move |one| {
             let content = sha256(&[place.as_bytes(), &one.encode_to_vec()].concat());

@@ -37,6 +37,7 @@ fn snapshot() -> Snapshot {
         endpoints: vec![EndpointSet {
             name: "Service/default/web/80".to_owned(),
             endpoints: Vec::new(),
+            ..EndpointSet::default()
         }],
         ..Snapshot::default()
     }
@@ -215,6 +216,7 @@ fn difference_names_changed_parts() {
     to.endpoints[0].endpoints.push(crate::schema::Endpoint {
         address: "192.0.2.1".to_owned(),
         port: 80,
+        ..crate::schema::Endpoint::default()
     });
     let found = difference(&from, &to);
     assert_eq!(found.virtual_hosts.added, ["http/80 b.example.com"]);

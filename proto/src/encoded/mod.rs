@@ -1,84 +1,101 @@
 //! Keeps snapshots in encoded form, which takes much less memory.
 //!
-//! Parts are encoded separately, so comparing bytes shows which parts a change affects. Never print
-//! a private key.
+//! Virtual hosts, backends and endpoint sets are encoded one by one. Versions of a snapshot share
+//! unchanged ones, so a comparison shows which parts a change affects. Never print a private key.
 
-mod backends;
-mod builder;
-mod differences;
-mod endpoints;
-mod parts;
+mod changes;
+mod entry;
+mod held;
+mod pieces;
 mod route_tables;
 mod substitutes;
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use prost::Message as _;
+use sha2::{Digest as _, Sha256};
 
-pub use self::backends::BackendChanges;
-pub(crate) use self::builder::ConfigBuilder;
-use self::parts::{Parts, encoded, is_same};
+pub use self::changes::{
+    BackendChanges, UnchangedParts, canonical_endpoint_entries, endpoint_entries,
+};
+pub use self::entry::Entry;
+use self::entry::{entries, list_len, write_list};
 pub use self::route_tables::{EncodedHost, EncodedTable};
 pub use self::substitutes::Substitutes;
-use crate::delta::{GatewayDelta, RouteTableDelta};
-use crate::digest;
-use crate::keys::KeyPair;
-use crate::schema::{
-    Backend, Edge, EndpointSet, KeyRef, Port, RateLimit, RequestFilters, Rotation, SharedFilter,
-    Snapshot, Transport, TrustBundle,
-};
-use crate::wire::{self, numbers};
+use crate::keys::{KeyPair, hex};
+use crate::schema::{EndpointSet, Port, Snapshot, Transport};
+use crate::wire::first;
+use crate::wire::numbers::snapshot::{BACKENDS, ENDPOINTS, ROUTE_TABLES};
 
 /// An encoded snapshot with its key pairs and frequently needed values.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct EncodedSnapshot {
-    gateway: String,
-    parts: Parts,
-    addresses: Vec<String>,
+    rest: Arc<Rest>,
+    route_tables: Arc<[EncodedTable]>,
+    backends: Arc<[Entry]>,
+    endpoints: Arc<[Entry]>,
+    lacks_ticket_keys: bool,
+    /// Shared by all versions with the same key pairs.
+    keys: Arc<[KeyPair]>,
+}
+
+/// Everything except route tables, backends and endpoints, with values derived from it.
+#[derive(Debug, Default, PartialEq)]
+struct Rest {
+    snapshot: Snapshot,
     ports: BTreeMap<(Transport, u32), u32>,
     serials: BTreeMap<String, String>,
     first_expiry: Option<i64>,
-    lacks_ticket_keys: bool,
-    counts: Counts,
-    edge: Edge,
-    rotation: Rotation,
-    measured_routes: Arc<[String]>,
-    rate_limits: Arc<[RateLimit]>,
-    shared_filters: Arc<[SharedFilter]>,
-    filters: Option<Arc<RequestFilters>>,
-    /// Shared by all versions with the same key pairs.
-    keys: Arc<[KeyPair]>,
 }
 
 impl EncodedSnapshot {
     /// Encodes a snapshot. `keys` must be in the order of `snapshot.keys`.
     pub fn new(snapshot: &Snapshot, keys: Vec<KeyPair>) -> Self {
-        let not_after = snapshot.keys.iter().map(|key| key.not_after);
-        let tables = snapshot.route_tables.iter();
+        let Snapshot {
+            gateway,
+            addresses,
+            ports,
+            route_tables,
+            backends,
+            endpoints,
+            keys: key_refs,
+            trust_bundles,
+            edge,
+            rotation,
+            tracing,
+            log_output,
+            measured_routes,
+            rate_limits,
+            shared_filters,
+            filters,
+            rollout,
+        } = snapshot;
+        let rest = Rest::new(Snapshot {
+            gateway: gateway.clone(),
+            addresses: addresses.clone(),
+            ports: ports.clone(),
+            route_tables: Vec::new(),
+            backends: Vec::new(),
+            endpoints: Vec::new(),
+            keys: key_refs.clone(),
+            trust_bundles: trust_bundles.clone(),
+            edge: *edge,
+            rotation: *rotation,
+            tracing: tracing.clone(),
+            log_output: log_output.clone(),
+            measured_routes: measured_routes.clone(),
+            rate_limits: rate_limits.clone(),
+            shared_filters: shared_filters.clone(),
+            filters: filters.clone(),
+            rollout: rollout.clone(),
+        });
         Self {
-            gateway: snapshot.gateway.clone(),
-            parts: Parts::of(snapshot),
-            addresses: snapshot.addresses.clone(),
-            ports: snapshot
-                .ports
-                .iter()
-                .map(|port| ((port.transport(), port.port), port.opened()))
-                .collect(),
-            serials: serials(snapshot),
-            first_expiry: not_after.filter(|end| *end > 0).min(),
-            lacks_ticket_keys: lacks_ticket_keys(&snapshot.ports, &keys),
-            counts: Counts {
-                listeners: snapshot.ports.iter().map(|port| port.listeners.len()).sum(),
-                hostnames: tables.map(route_tables::hostnames).sum(),
-                backends: snapshot.backends.len(),
-            },
-            edge: snapshot.edge.unwrap_or_default(),
-            rotation: snapshot.rotation.unwrap_or_default(),
-            measured_routes: snapshot.measured_routes.as_slice().into(),
-            rate_limits: snapshot.rate_limits.as_slice().into(),
-            shared_filters: snapshot.shared_filters.as_slice().into(),
-            filters: snapshot.filters.clone().map(Arc::from),
+            rest: Arc::new(rest),
+            route_tables: route_tables.iter().map(EncodedTable::new).collect(),
+            backends: entries(backends).into(),
+            endpoints: entries(endpoints).into(),
+            lacks_ticket_keys: lacks_ticket_keys(ports, &keys),
             keys: keys.into(),
         }
     }
@@ -86,239 +103,174 @@ impl EncodedSnapshot {
     /// Replaces the key pairs. `keys` must be in the order of the snapshot's references.
     #[must_use]
     pub fn with_keys(self, keys: Vec<KeyPair>) -> Self {
-        let ports = decoded(&self.parts.ahead).ports;
         Self {
-            lacks_ticket_keys: lacks_ticket_keys(&ports, &keys),
+            lacks_ticket_keys: lacks_ticket_keys(&self.rest().ports, &keys),
             keys: keys.into(),
             ..self
         }
     }
 
-    /// Replaces all endpoint sets.
-    #[must_use]
-    pub fn with_endpoints(&self, sets: &[EndpointSet]) -> Self {
-        let mut changed = self.clone();
-        changed.parts.endpoints = encoded(numbers::snapshot::ENDPOINTS, sets);
-        changed
+    /// Takes over the key pairs of a version. Returns `None` unless it has the same listeners and
+    /// references to keys.
+    pub fn with_keys_of(&self, before: &Self) -> Option<Self> {
+        (self.rest == before.rest).then(|| Self {
+            rest: Arc::clone(&before.rest),
+            lacks_ticket_keys: before.lacks_ticket_keys,
+            keys: Arc::clone(&before.keys),
+            ..self.clone()
+        })
     }
 
-    /// Replaces endpoint sets by name, and ignores sets that the snapshot lacks.
-    pub fn with_changed_endpoints(&self, sets: &[EndpointSet]) -> Option<Self> {
-        let mut changed = self.clone();
-        changed.parts.endpoints = endpoints::patch(&self.parts.endpoints, sets)?.into();
-        Some(changed)
-    }
-
-    /// Returns the endpoint sets that differ from `before`, and their backends. Returns `None` if a
-    /// set was added or removed.
-    pub fn replaced_endpoints(&self, before: &Self) -> Option<(Vec<EndpointSet>, Vec<Backend>)> {
-        let sets = endpoints::replaced(&before.parts.endpoints, &self.parts.endpoints)?;
-        let names: HashSet<&[u8]> = sets.iter().map(|set| set.name.as_bytes()).collect();
-        let mut backends = Vec::new();
-        for backend in wire::contents(&self.parts.backends, numbers::snapshot::BACKENDS)? {
-            if names.contains(endpoints::set_of(backend)) {
-                backends.push(Backend::decode(backend).ok()?);
-            }
-        }
-        Some((sets, backends))
-    }
-
-    /// Returns the names of endpoint sets that are in both snapshots and differ.
-    pub fn changed_endpoints(&self, before: &Self) -> Vec<&str> {
-        if is_same(&self.parts.endpoints, &before.parts.endpoints) {
-            return Vec::new();
-        }
-        // Non-canonical encodings cannot be compared, so report no changes.
-        endpoints::changed(&before.parts.endpoints, &self.parts.endpoints).unwrap_or_default()
-    }
-
-    /// Replaces virtual hosts. Returns `None` if a virtual host differs from the delta's old
-    /// version.
-    pub fn with_changed_hosts(&self, delta: &RouteTableDelta) -> Option<Self> {
-        let mut changed = self.clone();
-        changed.parts.route_tables = route_tables::patch(&self.parts.route_tables, delta)?.into();
-        Some(changed)
-    }
-
-    /// Applies a delta. Returns `None` if the delta is for another version.
-    pub fn with_changes(&self, delta: &GatewayDelta) -> Option<Self> {
-        let GatewayDelta {
-            route_tables,
-            backends,
-            endpoints,
-        } = delta;
-        let changed = self.with_changed_hosts(route_tables)?;
-        let mut changed = changed.with_changed_backends(backends)?;
-        if !endpoints.is_empty() {
-            changed.parts.endpoints =
-                backends::patched_endpoints(&self.parts.endpoints, endpoints)?;
-        }
-        Some(changed)
-    }
-
-    /// Compares the parts byte for byte.
-    pub fn unchanged_since(&self, before: &Self) -> UnchangedParts {
-        let (now, old) = (&self.parts, &before.parts);
-        UnchangedParts {
-            route_tables: is_same(&now.route_tables, &old.route_tables),
-            backends: is_same(&now.backends, &old.backends),
-            endpoints: is_same(&now.endpoints, &old.endpoints),
-            rest: is_same(&now.ahead, &old.ahead)
-                && is_same(&now.behind, &old.behind)
-                && self.keys == before.keys,
-        }
-    }
-
-    /// Returns client settings.
-    pub fn edge(&self) -> Edge {
-        self.edge
-    }
-
-    /// Returns credential rotation settings.
-    pub fn rotation(&self) -> Rotation {
-        self.rotation
-    }
-
-    /// Returns the routes with separate statistics.
-    pub fn measured_routes(&self) -> &[String] {
-        &self.measured_routes
-    }
-
-    /// Returns the rate limits, sorted by name.
-    pub fn rate_limits(&self) -> &[RateLimit] {
-        &self.rate_limits
-    }
-
-    /// Returns shared filters, sorted by name.
-    pub fn shared_filters(&self) -> &[SharedFilter] {
-        &self.shared_filters
-    }
-
-    /// Returns the default filters of virtual hosts.
-    pub fn filters(&self) -> Option<&RequestFilters> {
-        self.filters.as_deref()
-    }
-
-    /// Decodes the references to key pairs.
-    pub fn key_refs(&self) -> Vec<KeyRef> {
-        decoded(&self.parts.behind).keys
-    }
-
-    /// Decodes the trust bundles.
-    pub fn trust_bundles(&self) -> Vec<TrustBundle> {
-        decoded(&self.parts.behind).trust_bundles
+    /// Returns the snapshot without route tables, backends and endpoints.
+    pub fn rest(&self) -> &Snapshot {
+        &self.rest.snapshot
     }
 
     /// Returns `Gateway/namespace/name`.
     pub fn gateway(&self) -> &str {
-        &self.gateway
+        &self.rest().gateway
     }
 
     /// Decodes the snapshot.
     pub fn snapshot(&self) -> Snapshot {
-        decoded(&self.bytes())
+        let tables = self.route_tables.iter();
+        Snapshot {
+            route_tables: tables.map(EncodedTable::decoded).collect(),
+            ..self.without_route_tables()
+        }
     }
 
     /// Decodes the snapshot without route tables, its largest part.
     pub fn without_route_tables(&self) -> Snapshot {
-        let Parts {
-            ahead,
-            route_tables: _,
-            backends,
-            behind,
-            endpoints,
-        } = &self.parts;
-        decoded(&[&ahead[..], backends, behind, endpoints].concat())
+        Snapshot {
+            endpoints: self.endpoints(),
+            ..self.without_route_tables_and_endpoints()
+        }
     }
 
     /// Decodes the snapshot without route tables and endpoint sets.
     pub fn without_route_tables_and_endpoints(&self) -> Snapshot {
-        let Parts {
-            ahead,
-            route_tables: _,
-            backends,
-            behind,
-            endpoints: _,
-        } = &self.parts;
-        decoded(&[&ahead[..], backends, behind].concat())
+        Snapshot {
+            backends: self.backends.iter().map(Entry::decoded).collect(),
+            ..self.rest().clone()
+        }
     }
 
-    /// Returns the route tables with encoded virtual hosts, or `None` if the encoding is not as
-    /// expected.
-    pub fn route_tables(&self) -> Option<Vec<EncodedTable<'_>>> {
-        route_tables::tables(&self.parts.route_tables)
+    /// Decodes all endpoint sets.
+    pub fn endpoints(&self) -> Vec<EndpointSet> {
+        self.endpoints.iter().map(Entry::decoded).collect()
+    }
+
+    /// Returns the encoded endpoint sets.
+    pub fn endpoint_entries(&self) -> &[Entry] {
+        &self.endpoints
+    }
+
+    /// Returns the route tables with encoded virtual hosts.
+    pub fn route_tables(&self) -> &[EncodedTable] {
+        &self.route_tables
     }
 
     /// Returns the encoded size of the route tables in bytes.
     pub fn size_of_route_tables(&self) -> usize {
-        self.parts.route_tables.len()
+        self.route_tables
+            .iter()
+            .map(EncodedTable::encoded_len)
+            .sum()
     }
 
     /// Returns the encoded size of the backends in bytes.
-    pub fn size_of_backends(&self) -> usize {
-        self.parts.backends.len()
+    pub(crate) fn size_of_backends(&self) -> usize {
+        list_len(BACKENDS, &*self.backends)
     }
 
-    /// Returns all endpoint sets that backends use, even missing ones. Returns `None` if the
-    /// encoding is not as expected.
-    pub fn used_endpoints(&self) -> Option<BTreeSet<&str>> {
-        let backends = wire::contents(&self.parts.backends, numbers::snapshot::BACKENDS)?;
-        let names = backends.into_iter().map(endpoints::set_of);
-        names.map(|name| std::str::from_utf8(name).ok()).collect()
+    /// Returns the number of virtual hosts, backends and endpoint sets.
+    pub(crate) fn number_of_entries(&self) -> usize {
+        let hosts = self.route_tables.iter().map(|table| table.hosts.len());
+        hosts.sum::<usize>() + self.backends.len() + self.endpoints.len()
+    }
+
+    /// Returns true if this text occurs in the encoded route tables.
+    pub fn is_in_route_tables(&self, text: &str) -> bool {
+        let text = memchr::memmem::Finder::new(text);
+        self.route_tables.iter().any(|table| {
+            let mut hosts = table.hosts.iter();
+            text.find(table.name.as_bytes()).is_some()
+                || hosts.any(|host| text.find(host.entry.bytes()).is_some())
+        })
+    }
+
+    /// Returns true if this text occurs outside route tables, backends and endpoint sets.
+    pub fn is_in_rest(&self, text: &str) -> bool {
+        memchr::memmem::find(&self.rest().encode_to_vec(), text.as_bytes()).is_some()
     }
 
     /// Returns the SHA-256 in hex, excluding endpoints and private keys. If the snapshot is
     /// canonical, this is its revision.
     pub fn config_digest(&self) -> String {
-        let Parts {
-            ahead,
-            route_tables,
-            backends,
-            behind,
-            endpoints: _,
-        } = &self.parts;
-        digest::sha256_of_all(&[ahead, route_tables, backends, behind])
+        let mut hash = Sha256::new();
+        self.write_canonical(&mut |bytes| hash.update(bytes));
+        hex(&hash.finalize())
     }
 
     /// Returns the SHA-256 in hex, excluding private keys but including their digests.
     pub fn digest(&self) -> String {
-        digest::sha256_of_all(&self.parts.all())
-    }
-
-    /// Decodes the endpoint sets with these names, if they exist. Returns `None` if the encoding is
-    /// not as expected.
-    pub fn endpoints_of(&self, names: &BTreeSet<&str>) -> Option<Vec<EndpointSet>> {
-        endpoints::named(&self.parts.endpoints, names)
-    }
-
-    /// Decodes all endpoint sets.
-    pub fn endpoints(&self) -> Vec<EndpointSet> {
-        decoded(&self.parts.endpoints).endpoints
+        let mut hash = Sha256::new();
+        self.write(&mut |bytes| hash.update(bytes));
+        hex(&hash.finalize())
     }
 
     /// Returns the encoded snapshot, whose fields are not in numeric order.
     pub fn bytes(&self) -> Vec<u8> {
-        self.parts.all().concat()
+        let mut all = Vec::new();
+        self.write(&mut |bytes| all.extend_from_slice(bytes));
+        all
     }
 
-    /// Returns the addresses that the Gateway's `spec` requests.
-    pub fn addresses(&self) -> &[String] {
-        &self.addresses
+    /// Returns the encoded snapshot without endpoints, with its fields in numeric order.
+    pub(crate) fn canonical_config(&self) -> Vec<u8> {
+        let mut all = Vec::new();
+        self.write_canonical(&mut |bytes| all.extend_from_slice(bytes));
+        all
+    }
+
+    fn write_canonical(&self, write: &mut impl FnMut(&[u8])) {
+        let rest = self.rest().encode_to_vec();
+        let (ahead, behind) = rest.split_at(ahead_of_route_tables(&rest));
+        write(ahead);
+        self.route_tables
+            .iter()
+            .for_each(|table| table.write(write));
+        write_list(BACKENDS, &*self.backends, write);
+        write(behind);
+    }
+
+    /// The digests of accepted generations depend on this order.
+    fn write(&self, write: &mut impl FnMut(&[u8])) {
+        let rest = self.rest().encode_to_vec();
+        let (ahead, behind) = rest.split_at(ahead_of_route_tables(&rest));
+        write(ahead);
+        write_list(BACKENDS, &*self.backends, write);
+        write(behind);
+        self.route_tables
+            .iter()
+            .for_each(|table| table.write(write));
+        write_list(ENDPOINTS, &*self.endpoints, write);
     }
 
     /// Returns the port that hosts open for each external port.
     pub fn ports(&self) -> &BTreeMap<(Transport, u32), u32> {
-        &self.ports
+        &self.rest.ports
     }
 
     /// Returns the certificate serial numbers that clients should see, by key name.
     pub fn serials(&self) -> &BTreeMap<String, String> {
-        &self.serials
+        &self.rest.serials
     }
 
     /// Returns the earliest certificate expiry as a Unix timestamp.
     pub fn first_expiry(&self) -> Option<i64> {
-        self.first_expiry
+        self.rest.first_expiry
     }
 
     /// Returns true if a listener's session ticket keys are missing, in which case hosts use their
@@ -329,7 +281,13 @@ impl EncodedSnapshot {
 
     /// Returns the object counts.
     pub fn counts(&self) -> Counts {
-        self.counts
+        let hosts = self.route_tables.iter().flat_map(|table| &table.hosts);
+        let ports = self.rest().ports.iter();
+        Counts {
+            listeners: ports.map(|port| port.listeners.len()).sum(),
+            hostnames: hosts.filter(|host| host.is_served).count(),
+            backends: self.backends.len(),
+        }
     }
 
     /// Returns the key pairs, in the snapshot's order.
@@ -338,9 +296,31 @@ impl EncodedSnapshot {
     }
 }
 
-fn decoded(bytes: &[u8]) -> Snapshot {
-    #[expect(clippy::expect_used, reason = "proven")]
-    Snapshot::decode(bytes).expect("`EncodedSnapshot` encoded these bytes from a Snapshot")
+impl Rest {
+    fn new(snapshot: Snapshot) -> Self {
+        let ports = snapshot.ports.iter();
+        let not_after = snapshot.keys.iter().map(|key| key.not_after);
+        Self {
+            ports: ports
+                .map(|port| ((port.transport(), port.port), port.opened()))
+                .collect(),
+            serials: serials(&snapshot),
+            first_expiry: not_after.filter(|end| *end > 0).min(),
+            snapshot,
+        }
+    }
+}
+
+/// Returns the length of the fields that precede the route tables.
+fn ahead_of_route_tables(rest: &[u8]) -> usize {
+    let mut behind = rest;
+    while let Some((field, _, next)) = first(behind) {
+        if field >= ROUTE_TABLES {
+            break;
+        }
+        behind = next;
+    }
+    rest.len() - behind.len()
 }
 
 /// Number of objects of each kind in a snapshot.
@@ -354,27 +334,11 @@ pub struct Counts {
     pub backends: usize,
 }
 
-/// True for each part that has the same bytes in two snapshots.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "each part can change independently"
-)]
-pub struct UnchangedParts {
-    /// Route tables.
-    pub route_tables: bool,
-    /// Backends.
-    pub backends: bool,
-    /// Endpoint sets.
-    pub endpoints: bool,
-    /// Listeners, trust bundles, key pairs and settings.
-    pub rest: bool,
-}
-
 fn lacks_ticket_keys(ports: &[Port], keys: &[KeyPair]) -> bool {
     let listeners = ports.iter().flat_map(|port| &port.listeners);
     let names = listeners.filter_map(|listener| Some(&listener.tls.as_ref()?.session_ticket_keys));
-    let is_here = |name: &String| name.is_empty() || keys.iter().any(|pair| pair.name == *name);
+    let held: HashSet<&str> = keys.iter().map(|pair| pair.name.as_str()).collect();
+    let is_here = |name: &String| name.is_empty() || held.contains(name.as_str());
     !names.into_iter().all(is_here)
 }
 
@@ -389,17 +353,16 @@ pub fn serials(snapshot: &Snapshot) -> BTreeMap<String, String> {
 
 #[cfg(test)]
 mod tests {
-    use crate::delta::ChangedHost;
-    use crate::schema::{
-        Backend, Endpoint, EndpointSet, KeyRef, Port, Route, RouteTable, VirtualHost,
-    };
-    use crate::schema::{LogOutput, Tracing};
     use proptest::prelude::*;
 
     use super::*;
-    use crate::refusal;
-    use crate::schema::DirectResponse;
+    use crate::delta::{ChangedHost, GatewayDelta, RouteTableDelta};
     use crate::schema::route::Action;
+    use crate::schema::{
+        Backend, DirectResponse, Edge, Endpoint, KeyRef, LogOutput, RateLimit, RequestFilters,
+        Rollout, Rotation, Route, RouteTable, SharedFilter, Tracing, TrustBundle, VirtualHost,
+    };
+    use crate::{digest, refusal};
 
     fn encode(snapshot: &Snapshot) -> EncodedSnapshot {
         EncodedSnapshot::new(snapshot, Vec::new())
@@ -456,11 +419,18 @@ mod tests {
                 ..RequestFilters::default()
             })),
             measured_routes: vec![name(), "other".to_owned()],
+            rollout: Some(Rollout {
+                hold_draining: true,
+                ..Rollout::default()
+            }),
         };
         let encoded = encode(&snapshot);
         assert_eq!(encoded.snapshot(), snapshot);
         assert_eq!(encoded.serials()["name"], "01");
-        let moved = encoded.with_endpoints(&[EndpointSet::default(), EndpointSet::default()]);
+        let moved = encoded.with_endpoints(endpoint_entries(&[
+            EndpointSet::default(),
+            EndpointSet::default(),
+        ]));
         assert_eq!(moved.endpoints().len(), 2);
         assert_eq!(moved.config_digest(), encoded.config_digest());
         let (rest, same) = (
@@ -508,7 +478,10 @@ mod tests {
             before,
             after,
         };
-        let of = |hosts: &[ChangedHost]| hosts.iter().cloned().collect::<RouteTableDelta>();
+        let of = |hosts: &[ChangedHost]| GatewayDelta {
+            route_tables: hosts.iter().cloned().collect::<RouteTableDelta>(),
+            ..GatewayDelta::default()
+        };
         let changes = [
             change("http/80", host("b", 100), host("b", 1)),
             change("http/82", host("a", 0), host("a", 3)),
@@ -516,28 +489,22 @@ mod tests {
         snapshot.route_tables[0].virtual_hosts[1] = host("b", 1);
         snapshot.route_tables[2].virtual_hosts[0] = host("a", 3);
         let after = encode(&snapshot);
+        assert_eq!(before.with_changes(&of(&changes)), Some(after.clone()));
         assert_eq!(
-            before.with_changed_hosts(&of(&changes)),
-            Some(after.clone())
-        );
-        assert_eq!(
-            after.with_changed_hosts(&of(&changes)),
+            after.with_changes(&of(&changes)),
             None,
             "the snapshot is already changed"
         );
         for (table, domain) in [("http/81", "a"), ("http/80", "*"), ("none", "a")] {
             let nowhere = change(table, host(domain, 1), host(domain, 2));
             assert_eq!(
-                before.with_changed_hosts(&of(&[nowhere])),
+                before.with_changes(&of(&[nowhere])),
                 None,
                 "{table} {domain}"
             );
         }
         let twice = [changes[0].clone(), changes[0].clone()];
-        assert_eq!(before.with_changed_hosts(&of(&twice)), None);
-        snapshot.route_tables[0].virtual_hosts = vec![host("b", 100); 2];
-        let two = encode(&snapshot);
-        assert_eq!(two.with_changed_hosts(&of(&changes[..1])), None);
+        assert_eq!(before.with_changes(&of(&twice)), None);
     }
 
     #[test]
@@ -581,8 +548,10 @@ mod tests {
                 .map(|address| Endpoint {
                     address: (*address).to_owned(),
                     port: 80,
+                    ..Endpoint::default()
                 })
                 .collect(),
+            ..EndpointSet::default()
         };
         let mut snapshot = Snapshot {
             endpoints: vec![set("a", &["10.0.0.1"]), set("b", &[]), set("c", &["::1"])],
@@ -597,8 +566,8 @@ mod tests {
         snapshot.endpoints[1] = changed[1].clone();
         snapshot.endpoints[2] = changed[0].clone();
         assert_eq!(
-            before.with_changed_endpoints(&changed),
-            Some(encode(&snapshot))
+            before.with_changed_endpoints(&endpoint_entries(&changed)),
+            encode(&snapshot)
         );
     }
 
@@ -645,6 +614,7 @@ mod tests {
                     .collect(),
                 filters: Some(Box::new(RequestFilters { grpc_web: true, ..RequestFilters::default() })),
                 measured_routes: named(8).collect(),
+                rollout: Some(Rollout { approved: "7".to_owned(), ..Rollout::default() }),
             };
             digest::canonicalize(&mut snapshot);
             let revision = digest::revision(&snapshot);

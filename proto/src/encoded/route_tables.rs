@@ -1,116 +1,109 @@
-//! Reads and patches encoded route tables without decoding virtual hosts.
-//!
-//! Functions return `None` if the encoding is unexpected. The caller then rebuilds the snapshot.
+//! Route tables with encoded virtual hosts.
 
-use std::collections::HashMap;
-
-use prost::Message as _;
-
-use crate::delta::{ChangedHost, RouteTableDelta};
+use super::entry::{Entry, entries, list_len, write_list};
 use crate::refusal;
 use crate::schema::route::Action;
 use crate::schema::{DirectResponse, RouteTable, VirtualHost};
-use crate::wire::numbers::route_table::{self, VIRTUAL_HOSTS};
-use crate::wire::numbers::{snapshot, virtual_host};
-use crate::wire::{append, append_message, contents, each, first};
+use crate::wire::numbers::route_table::{NAME, VIRTUAL_HOSTS};
+use crate::wire::numbers::snapshot::ROUTE_TABLES;
+use crate::wire::{append, append_head, appended_len};
 
-/// An encoded route table.
-#[derive(Debug)]
-pub struct EncodedTable<'a> {
+/// A route table with encoded virtual hosts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EncodedTable {
     /// Table name.
-    pub name: &'a str,
+    pub name: String,
     /// Virtual hosts, in order.
-    pub hosts: Vec<EncodedHost<'a>>,
+    pub hosts: Vec<EncodedHost>,
 }
 
 /// An encoded virtual host.
-#[derive(Debug, PartialEq)]
-pub struct EncodedHost<'a> {
-    /// Domain.
-    pub domain: &'a str,
-    /// Encoded virtual host.
-    pub bytes: &'a [u8],
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EncodedHost {
+    pub(super) entry: Entry,
+    /// False if the virtual host only responds with 421.
+    pub(super) is_served: bool,
 }
 
-impl<'a> EncodedTable<'a> {
+impl EncodedHost {
+    pub(super) fn new(host: &VirtualHost) -> Self {
+        Self {
+            entry: Entry::new(host),
+            is_served: is_served(host),
+        }
+    }
+
+    /// Returns the domain.
+    pub fn domain(&self) -> &str {
+        self.entry.name()
+    }
+
+    /// Decodes the virtual host.
+    pub fn decoded(&self) -> VirtualHost {
+        self.entry.decoded()
+    }
+}
+
+impl EncodedTable {
+    pub(super) fn new(table: &RouteTable) -> Self {
+        let RouteTable {
+            name,
+            virtual_hosts,
+        } = table;
+        let entries = entries(virtual_hosts).into_iter().zip(virtual_hosts);
+        Self {
+            name: name.clone(),
+            hosts: entries
+                .map(|(entry, host)| EncodedHost {
+                    entry,
+                    is_served: is_served(host),
+                })
+                .collect(),
+        }
+    }
+
+    pub(super) fn decoded(&self) -> RouteTable {
+        let Self { name, hosts } = self;
+        RouteTable {
+            name: name.clone(),
+            virtual_hosts: hosts.iter().map(EncodedHost::decoded).collect(),
+        }
+    }
+
     /// Returns the domains in order.
-    pub fn domains(&self) -> impl Iterator<Item = &'a str> {
-        self.hosts.iter().map(|host| host.domain)
+    pub fn domains(&self) -> impl Iterator<Item = &str> {
+        self.hosts.iter().map(EncodedHost::domain)
     }
-}
 
-pub(super) fn tables(encoded: &[u8]) -> Option<Vec<EncodedTable<'_>>> {
-    let tables = contents(encoded, snapshot::ROUTE_TABLES)?;
-    let table = |table| {
-        let (mut name, mut hosts) = ("", Vec::new());
-        each(table, |field, bytes| {
-            match field {
-                route_table::NAME => name = std::str::from_utf8(bytes).ok()?,
-                VIRTUAL_HOSTS => hosts.push(host(bytes)?),
-                _ => return None,
-            }
-            Some(())
-        })?;
-        Some(EncodedTable { name, hosts })
-    };
-    tables.into_iter().map(table).collect()
-}
-
-fn host(bytes: &[u8]) -> Option<EncodedHost<'_>> {
-    let (field, domain, _) = first(bytes)?;
-    let domain = std::str::from_utf8(domain).ok()?;
-    (field == virtual_host::DOMAIN).then_some(EncodedHost { domain, bytes })
-}
-
-pub(super) fn begin(name: &str, content: &mut Vec<u8>) {
-    content.clear();
-    if !name.is_empty() {
-        append(route_table::NAME, name.as_bytes(), content);
+    fn entries(&self) -> impl Iterator<Item = &Entry> {
+        self.hosts.iter().map(|host| &host.entry)
     }
-}
 
-/// Returns `None` unless each changed virtual host occurs once and equals its previous version.
-pub(super) fn patch(encoded: &[u8], delta: &RouteTableDelta) -> Option<Vec<u8>> {
-    // `None` means that the virtual host has already been replaced.
-    let mut changed: HashMap<(&str, &str), Option<&ChangedHost>> = HashMap::new();
-    for host in delta.hosts() {
-        let place = (host.table.as_str(), host.before.domain.as_str());
-        if changed.insert(place, Some(host)).is_some() {
-            return None;
+    fn content_len(&self) -> usize {
+        let name = match self.name.len() {
+            0 => 0,
+            length => appended_len(NAME, length),
+        };
+        name + list_len(VIRTUAL_HOSTS, self.entries())
+    }
+
+    /// Returns the size in bytes in the encoded snapshot.
+    pub(super) fn encoded_len(&self) -> usize {
+        appended_len(ROUTE_TABLES, self.content_len())
+    }
+
+    pub(super) fn write(&self, write: &mut impl FnMut(&[u8])) {
+        let mut head = Vec::new();
+        append_head(ROUTE_TABLES, self.content_len(), &mut head);
+        if !self.name.is_empty() {
+            append(NAME, self.name.as_bytes(), &mut head);
         }
+        write(&head);
+        write_list(VIRTUAL_HOSTS, self.entries(), write);
     }
-    let mut bytes = Vec::with_capacity(encoded.len() + encoded.len() / 64);
-    // There is usually only one table, so reserve space for the bytes of all tables.
-    let mut content = Vec::with_capacity(bytes.capacity());
-    for EncodedTable { name, hosts } in tables(encoded)? {
-        begin(name, &mut content);
-        for EncodedHost { domain, bytes } in hosts {
-            match changed.get_mut(&(name, domain)) {
-                Some(host) => {
-                    let ChangedHost { before, after, .. } = host.take()?;
-                    if before.encode_to_vec() != bytes {
-                        return None;
-                    }
-                    append_message(VIRTUAL_HOSTS, after, &mut content);
-                }
-                None => append(VIRTUAL_HOSTS, bytes, &mut content),
-            }
-        }
-        append(snapshot::ROUTE_TABLES, &content, &mut bytes);
-    }
-    changed.values().all(Option::is_none).then_some(bytes)
 }
 
-pub(super) fn hostnames(table: &RouteTable) -> usize {
-    table
-        .virtual_hosts
-        .iter()
-        .filter(|it| is_served(it))
-        .count()
-}
-
-/// Returns false if the virtual host only responds with 421.
-pub(super) fn is_served(host: &VirtualHost) -> bool {
+fn is_served(host: &VirtualHost) -> bool {
     let [route] = host.routes.as_slice() else {
         return true;
     };

@@ -1,8 +1,9 @@
 //! Replaces a snapshot's keys and trust bundles with a host's local files.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use super::{EncodedSnapshot, Parts, decoded, serials};
+use super::{EncodedSnapshot, Rest};
 use crate::keys::KeyPair;
 use crate::schema::{KeyRef, TrustBundle};
 
@@ -20,18 +21,18 @@ impl EncodedSnapshot {
     pub fn with_substitutes(&self, substitutes: &Substitutes) -> Option<Self> {
         let Substitutes { pairs, bundles } = substitutes;
         let is_new = |(name, (_, pair)): (&String, &(KeyRef, KeyPair))| {
-            self.serials.contains_key(name) && !self.keys.contains(pair)
+            self.serials().contains_key(name) && !self.keys.contains(pair)
         };
         if bundles.is_empty() && !pairs.iter().any(is_new) {
             return None;
         }
-        let mut behind = decoded(&self.parts.behind);
-        for key in &mut behind.keys {
+        let mut rest = self.rest().clone();
+        for key in &mut rest.keys {
             if let Some((new, _)) = pairs.get(&key.name) {
                 key.clone_from(new);
             }
         }
-        for bundle in &mut behind.trust_bundles {
+        for bundle in &mut rest.trust_bundles {
             if let Some(new) = bundles.get(&bundle.name) {
                 bundle.pem.clone_from(&new.pem);
                 if !new.crl.is_empty() {
@@ -43,15 +44,9 @@ impl EncodedSnapshot {
             Some((_, pair)) => Some(pair.clone()),
             None => self.keys.iter().find(|pair| pair.name == key.name).cloned(),
         };
-        let keys: Vec<KeyPair> = behind.keys.iter().filter_map(own).collect();
-        let not_after = behind.keys.iter().map(|key| key.not_after);
+        let keys: Vec<KeyPair> = rest.keys.iter().filter_map(own).collect();
         let changed = Self {
-            serials: serials(&behind),
-            first_expiry: not_after.filter(|end| *end > 0).min(),
-            parts: Parts {
-                behind: Parts::of(&behind).behind,
-                ..self.parts.clone()
-            },
+            rest: Arc::new(Rest::new(rest)),
             keys: keys.into(),
             ..self.clone()
         };
@@ -60,12 +55,11 @@ impl EncodedSnapshot {
 
     /// Returns the names of keys whose files are missing on the host.
     pub fn missing_on_host(&self) -> Vec<String> {
-        if self.serials.len() == self.keys.len() {
+        if self.serials().len() == self.keys.len() {
             return Vec::new();
         }
-        let named = decoded(&self.parts.behind).keys.into_iter();
-        let missing = named.filter(|key| key.on_host);
-        missing.map(|key| key.name).collect()
+        let missing = self.rest().keys.iter().filter(|key| key.on_host);
+        missing.map(|key| key.name.clone()).collect()
     }
 }
 

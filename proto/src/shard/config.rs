@@ -1,13 +1,11 @@
 //! Configuration shards, whose names contain a digest of their contents.
 
-use std::collections::{BTreeMap, HashMap};
-
 use prost::Message as _;
-use sha2::{Digest as _, Sha256};
 
-use super::{Form, MAX_SNAPSHOT_BYTES, Packed, Shard, ShardError, bucket, pack, parts};
+use super::{Form, MAX_SNAPSHOT_BYTES, NameHashes, Packed, Shard, ShardError, pack, parts};
 use crate::digest::sha256;
-use crate::schema::{Backend, RouteTable, ShardRef, Snapshot, VirtualHost};
+use crate::encoded::EncodedSnapshot;
+use crate::schema::{ShardRef, Snapshot};
 
 /// Number of hex digits of the digest in a shard's name. With 80 bits, accidental collisions are
 /// implausible.
@@ -15,148 +13,66 @@ const NAME_DIGITS: usize = 20;
 
 #[derive(Clone, Debug)]
 pub(super) struct ConfigShard {
-    /// `None` for contents without a bucket.
-    pub(super) bucket: Option<usize>,
-    pub(super) content: [u8; 32],
     /// Size in memory after decoding, in bytes.
-    pub(super) decoded: u64,
+    decoded: u64,
     pub(super) reference: ShardRef,
     pub(super) shard: Shard,
 }
 
-/// Borrows one bucket's contents, because copies of all buckets would take as much memory as the
-/// snapshot.
-#[derive(Default)]
-struct Piece<'s> {
-    hosts: Vec<(&'s str, &'s VirtualHost)>,
-    backends: Vec<&'s Backend>,
-}
-
-impl Piece<'_> {
-    fn snapshot(&self) -> Snapshot {
-        let mut route_tables: Vec<RouteTable> = Vec::new();
-        for (table, host) in &self.hosts {
-            match route_tables.last_mut() {
-                Some(last) if last.name == *table => last.virtual_hosts.push((*host).clone()),
-                _ => route_tables.push(RouteTable {
-                    name: (*table).to_owned(),
-                    virtual_hosts: vec![(*host).clone()],
-                }),
-            }
-        }
-        Snapshot {
-            route_tables,
-            backends: self.backends.iter().copied().cloned().collect(),
-            ..Snapshot::default()
-        }
-    }
-}
-
-fn pieces<'s>(
-    route_tables: &'s [RouteTable],
-    backends: &'s [Backend],
-    count: usize,
-) -> BTreeMap<usize, Piece<'s>> {
-    let mut pieces: BTreeMap<usize, Piece<'s>> = BTreeMap::new();
-    for table in route_tables {
-        for host in &table.virtual_hosts {
-            let piece = pieces.entry(bucket(&host.domain, count)).or_default();
-            piece.hosts.push((&table.name, host));
-        }
-    }
-    for backend in backends {
-        let piece = pieces.entry(bucket(&backend.name, count)).or_default();
-        piece.backends.push(backend);
-    }
-    pieces
+/// The shards of one piece, usually a single one.
+#[derive(Debug)]
+pub(super) struct ConfigPiece {
+    /// `None` for contents without a bucket.
+    bucket: Option<usize>,
+    piece: EncodedSnapshot,
+    pub(super) shards: Vec<ConfigShard>,
 }
 
 /// Reuses earlier shards with the same contents.
 pub(super) fn split_config(
-    config: &Snapshot,
+    config: &EncodedSnapshot,
     count: usize,
-    before: &[ConfigShard],
-) -> Result<Vec<ConfigShard>, ShardError> {
-    let Snapshot {
-        gateway,
-        addresses,
-        ports,
-        route_tables,
-        backends,
-        endpoints: _,
-        keys,
-        trust_bundles,
-        edge,
-        rotation,
-        tracing,
-        log_output,
-        measured_routes,
-        rate_limits,
-        shared_filters,
-        filters,
-    } = config;
-    let head = Snapshot {
-        gateway: gateway.clone(),
-        addresses: addresses.clone(),
-        ports: ports.clone(),
-        keys: keys.clone(),
-        trust_bundles: trust_bundles.clone(),
-        edge: *edge,
-        rotation: *rotation,
-        tracing: tracing.clone(),
-        log_output: log_output.clone(),
-        measured_routes: measured_routes.clone(),
-        rate_limits: rate_limits.clone(),
-        shared_filters: shared_filters.clone(),
-        filters: filters.clone(),
-        ..Snapshot::default()
-    };
-    let known: HashMap<[u8; 32], &ConfigShard> =
-        before.iter().map(|shard| (shard.content, shard)).collect();
-    let rest = pieces(route_tables, backends, count)
-        .into_iter()
-        .map(|(bucket, piece)| (Some(bucket), piece.snapshot()));
-    let mut shards = Vec::new();
-    for (bucket, piece) in std::iter::once((None, head)).chain(rest) {
-        add_parts(bucket, piece, &known, &mut shards)?;
+    before: &[ConfigPiece],
+    hashes: &mut NameHashes,
+) -> Result<Vec<ConfigPiece>, ShardError> {
+    let mut pieces = Vec::new();
+    for (bucket, piece) in config.divide(|name| hashes.bucket(name, count)) {
+        let held = before.binary_search_by_key(&bucket, |held| held.bucket);
+        let shards = match held.ok().and_then(|place| before.get(place)) {
+            Some(held) if held.piece == piece => held.shards.clone(),
+            _ => pack_piece(&piece)?,
+        };
+        pieces.push(ConfigPiece {
+            bucket,
+            piece,
+            shards,
+        });
     }
-    let size = decoded(&shards);
+    let sizes = pieces.iter().flat_map(|piece| &piece.shards);
+    let size = sizes
+        .map(|shard| shard.decoded)
+        .fold(0, u64::saturating_add);
     if size > MAX_SNAPSHOT_BYTES {
         return Err(ShardError::TooLarge {
             what: "the Gateway's configuration".to_owned(),
             size,
             form: Form::Decoded,
             limit: MAX_SNAPSHOT_BYTES,
-            remedy: parts::largest_host(config),
+            remedy: parts::largest_host(&config.snapshot()),
         });
     }
-    Ok(shards)
+    Ok(pieces)
 }
 
-/// Adds several shards if the piece exceeds a shard's limits.
-fn add_parts(
-    bucket: Option<usize>,
-    piece: Snapshot,
-    known: &HashMap<[u8; 32], &ConfigShard>,
-    shards: &mut Vec<ConfigShard>,
-) -> Result<(), ShardError> {
-    let plain = piece.encode_to_vec();
-    let content = Sha256::digest(&plain).into();
-    if let Some(shard) = known.get(&content) {
-        shards.push(ConfigShard {
-            bucket,
-            ..(*shard).clone()
-        });
-        return Ok(());
+fn pack_piece(piece: &EncodedSnapshot) -> Result<Vec<ConfigShard>, ShardError> {
+    match ConfigShard::new(&piece.canonical_config()) {
+        Ok(shard) => Ok(vec![shard]),
+        Err(error) => halve(error, piece.snapshot()),
     }
-    let error = match ConfigShard::new(bucket, content, &plain) {
-        Ok(shard) => {
-            shards.push(shard);
-            return Ok(());
-        }
-        Err(error) => error,
-    };
-    drop(plain);
+}
+
+/// Packs a piece that exceeds a shard's limits into several shards.
+fn halve(error: ShardError, piece: Snapshot) -> Result<Vec<ConfigShard>, ShardError> {
     let ShardError::TooLarge {
         size, form, limit, ..
     } = error
@@ -174,28 +90,22 @@ fn add_parts(
             remedy,
         });
     };
-    add_parts(bucket, first, known, shards)?;
-    add_parts(bucket, second, known, shards)
-}
-
-/// Returns the shards' total size in memory after decoding, in bytes.
-pub(super) fn decoded(shards: &[ConfigShard]) -> u64 {
-    let sizes = shards.iter().map(|shard| shard.decoded);
-    sizes.fold(0, u64::saturating_add)
+    let mut shards = Vec::new();
+    for half in [first, second] {
+        match ConfigShard::new(&half.encode_to_vec()) {
+            Ok(shard) => shards.push(shard),
+            Err(error) => shards.extend(halve(error, half)?),
+        }
+    }
+    Ok(shards)
 }
 
 impl ConfigShard {
-    pub(super) fn new(
-        bucket: Option<usize>,
-        content: [u8; 32],
-        plain: &[u8],
-    ) -> Result<Self, ShardError> {
-        let Packed { bytes, decoded } = pack("config", plain)?;
+    fn new(plain: &[u8]) -> Result<Self, ShardError> {
+        let Packed { bytes, decoded } = pack(|| "config".to_owned(), plain)?;
         let digest = sha256(&bytes);
         let name = format!("config-{}", digest.get(..NAME_DIGITS).unwrap_or(&digest));
         Ok(Self {
-            bucket,
-            content,
             decoded,
             reference: ShardRef {
                 name: name.clone(),

@@ -3,7 +3,7 @@
 //! Never trust any input before its digest has been checked. Never decode anything before its size
 //! in memory is known.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::io::Read as _;
 
 use super::{
@@ -13,16 +13,32 @@ use super::{
 use crate::bounds;
 use crate::digest::{canonicalize_endpoints, sha256};
 use crate::dns_name::is_dns_label;
-use crate::encoded::{ConfigBuilder, EncodedSnapshot};
+use crate::encoded::EncodedSnapshot;
 use crate::schema::{EndpointSet, Manifest, ShardRef, Snapshot};
 
-/// A configuration with a verified revision.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Joined {
-    /// Canonical configuration without key pairs and endpoints.
-    pub config: EncodedSnapshot,
+/// A verified configuration shard. Clones share its contents.
+#[derive(Clone, Debug)]
+pub struct ConfigPiece {
+    piece: EncodedSnapshot,
     /// Size in memory after decoding, in bytes.
-    pub size: u64,
+    size: u64,
+}
+
+impl ConfigPiece {
+    /// Verifies and decodes a shard. Rejects repeated domains, because a virtual host has only one
+    /// part in each shard.
+    pub fn open(reference: &ShardRef, bytes: &[u8]) -> Result<Self, ShardError> {
+        check_digest(reference, bytes)?;
+        let (piece, size) = unpack(&reference.name, reference.size, bytes)?;
+        let piece = EncodedSnapshot::new(&piece, Vec::new());
+        if let Some((table, domain)) = piece.repeated_host() {
+            return Err(ShardError::Malformed {
+                name: reference.name.clone(),
+                reason: format!("contains hostname {domain:?} twice in route table {table:?}"),
+            });
+        }
+        Ok(Self { piece, size })
+    }
 }
 
 /// Decoded endpoint shard.
@@ -39,7 +55,7 @@ pub fn join<B: AsRef<[u8]>>(
     manifest: &Manifest,
     shards: &BTreeMap<String, B>,
 ) -> Result<Snapshot, ShardError> {
-    let mut snapshot = join_config(manifest, shards)?.config.snapshot();
+    let mut snapshot = join_config(manifest, shards)?.snapshot();
     let mut sets = Vec::new();
     let mut left = MAX_SNAPSHOT_BYTES;
     for reference in &manifest.endpoints {
@@ -54,7 +70,8 @@ pub fn join<B: AsRef<[u8]>>(
     Ok(snapshot)
 }
 
-/// Checks the manifest's format version, and the number and names of its shards.
+/// Checks the manifest's format version, and the number and names of its shards. Rejects repeated
+/// shards, because a small manifest must not refer to large contents.
 pub fn check(manifest: &Manifest) -> Result<(), ShardError> {
     if manifest.format != FORMAT {
         return Err(ShardError::Format {
@@ -65,46 +82,56 @@ pub fn check(manifest: &Manifest) -> Result<(), ShardError> {
     if found > MAX_SHARDS {
         return Err(ShardError::TooMany { found });
     }
-    let strange = manifest
-        .config
-        .iter()
-        .chain(&manifest.endpoints)
-        .find(|reference| !is_dns_label(&reference.name));
-    match strange {
-        Some(ShardRef { name, .. }) => Err(ShardError::Name { name: name.clone() }),
-        None => Ok(()),
+    let mut names = HashSet::new();
+    let mut digests = HashSet::new();
+    for ShardRef { name, sha256, .. } in manifest.config.iter().chain(&manifest.endpoints) {
+        let name = name.as_str();
+        if !is_dns_label(name) {
+            return Err(ShardError::Name { name: name.into() });
+        }
+        // References to endpoint shards contain no digests.
+        if !names.insert(name) || !(sha256.is_empty() || digests.insert(sha256)) {
+            return Err(ShardError::Repeated { name: name.into() });
+        }
     }
+    Ok(())
 }
 
 /// Joins the configuration without endpoints, and verifies its revision.
 pub fn join_config<B: AsRef<[u8]>>(
     manifest: &Manifest,
     shards: &BTreeMap<String, B>,
-) -> Result<Joined, ShardError> {
+) -> Result<EncodedSnapshot, ShardError> {
     check(manifest)?;
-    let mut builder = ConfigBuilder::default();
+    join_pieces(manifest, |reference| {
+        ConfigPiece::open(reference, stored(reference, shards)?)
+    })
+}
+
+/// Joins the pieces of a checked manifest, and verifies the revision.
+pub fn join_pieces(
+    manifest: &Manifest,
+    mut piece: impl FnMut(&ShardRef) -> Result<ConfigPiece, ShardError>,
+) -> Result<EncodedSnapshot, ShardError> {
+    let mut pieces = Vec::with_capacity(manifest.config.len());
     let mut left = MAX_SNAPSHOT_BYTES;
     for reference in &manifest.config {
-        let bytes = stored(reference, shards)?;
-        check_digest(reference, bytes)?;
-        let (piece, size) = unpack(&reference.name, reference.size, bytes)?;
+        let ConfigPiece { piece, size } = piece(reference)?;
         left = left
             .checked_sub(size)
             .ok_or_else(|| too_much(&reference.name))?;
-        builder.add(piece);
+        pieces.push(piece);
     }
-    let config = builder.build();
+    let config = EncodedSnapshot::join(&pieces);
     let found = config.config_digest();
-    if found != manifest.revision || config.gateway() != manifest.gateway {
-        return Err(ShardError::Revision {
+    if found == manifest.revision && config.gateway() == manifest.gateway {
+        Ok(config)
+    } else {
+        Err(ShardError::Revision {
             expected: manifest.revision.clone(),
             found,
-        });
+        })
     }
-    Ok(Joined {
-        config,
-        size: MAX_SNAPSHOT_BYTES - left,
-    })
 }
 
 /// Decodes an endpoint shard. Rejects other content, because manifests contain no digests of
@@ -166,7 +193,7 @@ fn too_much(name: &str) -> ShardError {
 
 /// `size` is the decompressed size in the manifest, or 0 for an endpoint shard, which might have
 /// grown since.
-pub(super) fn unpack(name: &str, size: u64, bytes: &[u8]) -> Result<(Snapshot, u64), ShardError> {
+fn unpack(name: &str, size: u64, bytes: &[u8]) -> Result<(Snapshot, u64), ShardError> {
     let limit = match size {
         0 => MAX_SHARD_BYTES,
         size => size.min(MAX_SHARD_BYTES),
@@ -191,4 +218,134 @@ pub(super) fn unpack(name: &str, size: u64, bytes: &[u8]) -> Result<(Snapshot, u
         )));
     }
     bounds::snapshot(&plain, MAX_DECODED_BYTES).map_err(|error| malformed(error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use prost::Message as _;
+
+    use super::*;
+    use crate::digest::revision;
+    use crate::schema::{Route, RouteTable, VirtualHost};
+
+    fn host(domain: &str, routes: &[Route]) -> VirtualHost {
+        VirtualHost {
+            domain: domain.to_owned(),
+            routes: routes.to_vec(),
+            ..VirtualHost::default()
+        }
+    }
+
+    fn piece(hosts: &[VirtualHost]) -> Snapshot {
+        Snapshot {
+            route_tables: vec![RouteTable {
+                name: "http/80".to_owned(),
+                virtual_hosts: hosts.to_vec(),
+            }],
+            ..Snapshot::default()
+        }
+    }
+
+    fn stored(name: &str, piece: &Snapshot) -> (ShardRef, Vec<u8>) {
+        let plain = piece.encode_to_vec();
+        let bytes = zstd::bulk::compress(&plain, 3).unwrap();
+        let reference = ShardRef {
+            name: name.to_owned(),
+            sha256: sha256(&bytes),
+            size: plain.len() as u64,
+        };
+        (reference, bytes)
+    }
+
+    #[test]
+    fn virtual_host_in_many_parts_joins_equally() {
+        let routes: Vec<Route> = (0..40)
+            .map(|number| Route {
+                name: format!("HTTPRoute/ns/r/rules/{number}/matches/0"),
+                ..Route::default()
+            })
+            .collect();
+        let other = host("b.test", &routes[..1]);
+        let mut manifest = Manifest {
+            format: FORMAT,
+            revision: revision(&piece(&[host("a.test", &routes), other.clone()])),
+            ..Manifest::default()
+        };
+        let mut shards = BTreeMap::new();
+        for (number, route) in routes.iter().enumerate() {
+            let mut hosts = vec![host("a.test", std::slice::from_ref(route))];
+            if number == 39 {
+                hosts.push(other.clone());
+            }
+            let (reference, bytes) = stored(&format!("config-{number}"), &piece(&hosts));
+            shards.insert(reference.name.clone(), bytes);
+            manifest.config.push(reference);
+        }
+        let expected = EncodedSnapshot::new(
+            &piece(&[host("a.test", &routes), other.clone()]),
+            Vec::new(),
+        );
+        assert_eq!(join_config(&manifest, &shards), Ok(expected));
+        // The parts of a virtual host must be adjacent.
+        manifest.config.swap(38, 39);
+        let error = join_config(&manifest, &shards).unwrap_err();
+        assert!(matches!(error, ShardError::Revision { .. }), "{error}");
+    }
+
+    #[test]
+    fn domain_twice_in_one_shard_is_refused() {
+        let (a, b) = (host("a.test", &[]), host("b.test", &[]));
+        for hosts in [[&a, &a, &b], [&a, &b, &a]] {
+            let hosts = hosts.map(Clone::clone);
+            let mut apart = piece(&hosts[..2]);
+            apart.route_tables.extend(piece(&hosts[2..]).route_tables);
+            for piece in [piece(&hosts), apart] {
+                let (reference, bytes) = stored("config-0", &piece);
+                let error = ConfigPiece::open(&reference, &bytes).unwrap_err();
+                assert_eq!(
+                    error.to_string(),
+                    "shard config-0: contains hostname \"a.test\" twice in route table \"http/80\""
+                );
+            }
+        }
+        let mut tables = piece(std::slice::from_ref(&a));
+        tables.route_tables.extend(piece(&[a]).route_tables);
+        tables.route_tables[1].name = "http/81".to_owned();
+        let (reference, bytes) = stored("config-0", &tables);
+        ConfigPiece::open(&reference, &bytes).expect("two tables may have the same domain");
+    }
+
+    #[test]
+    fn shard_twice_in_manifest_is_refused() {
+        let shard = |name: &str, sha256: &str| ShardRef {
+            name: name.to_owned(),
+            sha256: sha256.to_owned(),
+            size: 0,
+        };
+        let checked = |config: &[ShardRef], endpoints: &[ShardRef]| {
+            check(&Manifest {
+                format: FORMAT,
+                config: config.to_vec(),
+                endpoints: endpoints.to_vec(),
+                ..Manifest::default()
+            })
+        };
+        let (a, b) = (shard("a", "1"), shard("b", "2"));
+        let (e, f) = (shard("e", ""), shard("f", ""));
+        assert_eq!(
+            checked(&[a.clone(), b.clone()], &[e.clone(), f.clone()]),
+            Ok(())
+        );
+        let refused = |name: &str| {
+            Err(ShardError::Repeated {
+                name: name.to_owned(),
+            })
+        };
+        assert_eq!(
+            checked(&[a.clone(), b.clone(), a.clone()], &[]),
+            refused("a")
+        );
+        assert_eq!(checked(&[a.clone(), shard("c", "1")], &[]), refused("c"));
+        assert_eq!(checked(&[a, b], &[e, f.clone(), f]), refused("f"));
+    }
 }

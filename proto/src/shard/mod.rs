@@ -8,12 +8,12 @@
 //! in memory are checked before decoding.
 
 mod config;
-mod delta;
+mod endpoints;
 mod join;
-mod live;
 mod parts;
 mod splitter;
 
+use std::collections::HashMap;
 use std::fmt;
 
 use bytes::Bytes;
@@ -23,11 +23,11 @@ use sha2::{Digest as _, Sha256};
 use crate::bounds;
 use crate::schema::{Manifest, Snapshot};
 
-pub use self::delta::{MAX_CHANGED_SHARDS, ShardDelta, delta};
 pub use self::join::{
-    Endpoints, Joined, check, check_digest, endpoint_sets, join, join_config, set_endpoints,
+    ConfigPiece, Endpoints, check, check_digest, endpoint_sets, join, join_config, join_pieces,
+    set_endpoints,
 };
-pub use self::splitter::{RefreshedShards, Splitter, split};
+pub use self::splitter::{Splitter, split};
 
 /// Supported manifest format version.
 pub const FORMAT: u32 = 1;
@@ -96,6 +96,12 @@ pub enum ShardError {
         /// Name.
         name: String,
     },
+    /// A manifest refers to a shard twice.
+    #[error("the manifest refers to shard {name} or its contents twice")]
+    Repeated {
+        /// Shard name.
+        name: String,
+    },
     /// A shard in the manifest is missing.
     #[error("shard {name} is missing")]
     Missing {
@@ -159,7 +165,7 @@ pub fn unite_endpoints(name: &str, old: &[u8], new: &[u8]) -> Result<Bytes, Shar
     let mut sets = endpoint_sets(name, new)?.sets;
     sets.extend(endpoint_sets(name, old)?.sets);
     set_endpoints(&mut both, sets);
-    Ok(pack(name, &both.encode_to_vec())?.bytes)
+    Ok(pack(|| name.to_owned(), &both.encode_to_vec())?.bytes)
 }
 
 /// Returns a power of two: doubling the count moves only half of the names, and most edits do not
@@ -168,11 +174,29 @@ fn bucket_count(size: usize, target: usize, most: usize) -> usize {
     size.div_ceil(target).max(1).next_power_of_two().min(most)
 }
 
-fn bucket(name: &str, count: usize) -> usize {
-    let digest = Sha256::digest(name.as_bytes());
-    let mut head = [0; 4];
-    head.copy_from_slice(&digest[..4]);
-    usize::try_from(u32::from_be_bytes(head)).unwrap_or(0) % count
+/// Hashes of names. Remembered, because most names stay from one snapshot to the next.
+#[derive(Debug, Default)]
+struct NameHashes(HashMap<String, u32>);
+
+impl NameHashes {
+    fn bucket(&mut self, name: &str, count: usize) -> usize {
+        let hash = self.0.get(name).copied().unwrap_or_else(|| {
+            let digest = Sha256::digest(name.as_bytes());
+            let mut head = [0; 4];
+            head.copy_from_slice(&digest[..4]);
+            let hash = u32::from_be_bytes(head);
+            self.0.insert(name.to_owned(), hash);
+            hash
+        });
+        usize::try_from(hash).unwrap_or(0) % count
+    }
+
+    /// Forgets all names once most of them may be gone.
+    fn tidy(&mut self, names: usize) {
+        if self.0.len() > 2 * names {
+            self.0.clear();
+        }
+    }
 }
 
 struct Packed {
@@ -182,16 +206,16 @@ struct Packed {
 }
 
 /// `name` identifies the shard in errors.
-fn pack(name: &str, plain: &[u8]) -> Result<Packed, ShardError> {
+fn pack(name: impl Fn() -> String, plain: &[u8]) -> Result<Packed, ShardError> {
     let too_large = |size: u64, form, limit| ShardError::TooLarge {
-        what: name.to_owned(),
+        what: name(),
         size,
         form,
         limit,
         remedy: String::new(),
     };
     let malformed = |reason: String| ShardError::Malformed {
-        name: name.to_owned(),
+        name: name(),
         reason,
     };
     let size = plain.len() as u64;

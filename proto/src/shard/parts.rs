@@ -139,6 +139,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use crate::digest::{canonicalize, sha256};
+    use crate::encoded::EncodedSnapshot;
     use crate::schema::{
         Backend, Endpoint, EndpointSet, ExternalAuth, Header, HeaderModifier, Route, RouteTable,
         Snapshot, TrustBundle, VirtualHost,
@@ -180,7 +181,9 @@ mod tests {
             endpoints: vec![Endpoint {
                 address: address.to_owned(),
                 port: 80,
+                ..Endpoint::default()
             }],
+            ..EndpointSet::default()
         };
         let routes = sizes.iter().enumerate();
         let hosts = [
@@ -212,6 +215,10 @@ mod tests {
         snapshot
     }
 
+    fn encoded(snapshot: &Snapshot) -> EncodedSnapshot {
+        EncodedSnapshot::new(snapshot, Vec::new())
+    }
+
     fn joined(sharded: &Sharded) -> Snapshot {
         let shards = sharded.shards.iter();
         let shards: BTreeMap<String, _> = shards
@@ -232,13 +239,11 @@ mod tests {
             })
             .collect();
         let mut splitter = Splitter::default();
-        let sharded = splitter
-            .split(&mut large.clone())
-            .expect("the snapshot fits");
+        let sharded = splitter.split(&encoded(&large)).expect("the snapshot fits");
         assert!(sharded.manifest.config.len() > 6);
         assert_eq!(joined(&sharded), large);
         // A new splitter must produce the same bytes.
-        let again = Splitter::default().split(&mut large.clone());
+        let again = Splitter::default().split(&encoded(&large));
         assert_eq!(again, Ok(sharded));
     }
 
@@ -246,9 +251,11 @@ mod tests {
     fn endpoints_change_while_the_configuration_does_not_fit() {
         let mut splitter = Splitter::default();
         assert!(splitter.last().is_none());
-        let first = splitter.split(&mut snapshot("10.0.0.1", &[10])).unwrap();
-        let mut large = snapshot("10.0.0.2", &[10, 2 * 1024 * 1024]);
-        let error = splitter.split(&mut large).unwrap_err();
+        let first = splitter
+            .split(&encoded(&snapshot("10.0.0.1", &[10])))
+            .unwrap();
+        let large = snapshot("10.0.0.2", &[10, 2 * 1024 * 1024]);
+        let error = splitter.split(&encoded(&large)).unwrap_err();
         let ShardError::TooLarge { what, size, .. } = &error else {
             panic!("{error}");
         };
@@ -261,8 +268,30 @@ mod tests {
         let last = splitter.last().expect("the first configuration");
         assert_eq!(last.manifest, first.manifest);
         assert_eq!(joined(&last), snapshot("10.0.0.2", &[10]));
-        let next = splitter.split(&mut snapshot("10.0.0.3", &[20])).unwrap();
+        let next = splitter
+            .split(&encoded(&snapshot("10.0.0.3", &[20])))
+            .unwrap();
         assert_eq!(joined(&next), snapshot("10.0.0.3", &[20]));
+    }
+
+    #[test]
+    fn splitter_keeps_last_result_when_endpoints_overflow() {
+        let mut splitter = Splitter::default();
+        let first = splitter
+            .split(&encoded(&snapshot("10.0.0.1", &[10])))
+            .unwrap();
+        let address = noise("address", 4 * MAX_STORED_BYTES);
+        // Once with the same configuration, once with another.
+        for size in [10, 20] {
+            let large = snapshot(&address, &[size]);
+            let error = splitter.split(&encoded(&large)).unwrap_err();
+            assert!(matches!(error, ShardError::TooLarge { .. }), "{error}");
+            assert_eq!(splitter.last().as_ref(), Some(&first));
+        }
+        let next = snapshot("10.0.0.2", &[20]);
+        let sharded = splitter.split(&encoded(&next)).unwrap();
+        assert_eq!(joined(&sharded), next);
+        assert_eq!(Splitter::default().split(&encoded(&next)), Ok(sharded));
     }
 
     #[test]
@@ -276,7 +305,7 @@ mod tests {
                 ..VirtualHost::default()
             });
         }
-        let error = Splitter::default().split(&mut snapshot).unwrap_err();
+        let error = Splitter::default().split(&encoded(&snapshot)).unwrap_err();
         let text = error.to_string();
         assert!(text.contains("of memory once decoded"), "{text}");
         assert!(text.contains("536870912"), "{text}");

@@ -6,9 +6,9 @@ use super::{
 };
 use crate::schema::{
     AddressFilter, Authorization, AuthorizationRule, CertificateNames, ClaimHeader, ClaimValues,
-    Cors, CorsOrigin, Csrf, Header, HeaderModifier, HeaderPart, HeaderValues, PathModifier,
-    PathRule, Redirect, RequestFilters, SessionPersistence, UrlRewrite, cors_origin, header_part,
-    session_persistence,
+    Cors, CorsOrigin, Csrf, Header, HeaderModifier, HeaderPart, HeaderValues, Maintenance,
+    PathModifier, PathRule, Redirect, ReportedChecks, RequestFilters, SessionPersistence,
+    UrlRewrite, cors_origin, header_part, session_persistence,
 };
 
 pub(super) fn headers_size(headers: &HeaderModifier) -> u64 {
@@ -47,13 +47,14 @@ pub(super) fn filters_size(filters: &RequestFilters) -> u64 {
         exempt_from: _,
         credentials,
         csrf,
+        reported,
+        injected,
+        grpc_json,
+        maintenance,
     } = filters;
-    let addresses = address_filters.iter().map(|filter| {
-        let AddressFilter { name, allow, deny } = filter;
-        let networks = allow.iter().chain(deny).map(|it| text(&it.network));
-        text(name).saturating_add(sum(networks))
-    });
+    let addresses = address_filters.iter().map(address_filter_size);
     let authorizations = authorizations.iter().map(authorization_size);
+    let reported = reported.as_ref().map_or(0, reported_size);
     let claim_headers = claim_headers.iter().map(|it| {
         let ClaimHeader {
             header,
@@ -67,6 +68,11 @@ pub(super) fn filters_size(filters: &RequestFilters) -> u64 {
             text(provider),
             texts(path),
         ]))
+    });
+    let maintenance = maintenance.as_ref().map_or(0, |it| {
+        let Maintenance { page, except } = it;
+        let networks = except.iter().map(|it| text(&it.network));
+        text(page).saturating_add(sum(networks))
     });
     let csrf = csrf.iter().map(|it| {
         let Csrf {
@@ -87,8 +93,31 @@ pub(super) fn filters_size(filters: &RequestFilters) -> u64 {
         text(response),
         text(bandwidth),
         text(credentials),
+        text(injected),
+        text(grpc_json),
+        maintenance,
         texts(policies),
+        reported,
     ]))
+}
+
+fn reported_size(reported: &ReportedChecks) -> u64 {
+    let ReportedChecks {
+        address_filters,
+        tokens,
+        authorizations,
+    } = reported;
+    let addresses = address_filters.iter().map(address_filter_size);
+    let authorizations = authorizations.iter().map(authorization_size);
+    // Rendered once more, as a rule for the token.
+    let tokens = tokens.iter().map(|it| HEADER.saturating_add(text(it)));
+    sum(addresses.chain(authorizations).chain(tokens))
+}
+
+pub(super) fn address_filter_size(filter: &AddressFilter) -> u64 {
+    let AddressFilter { name, allow, deny } = filter;
+    let networks = allow.iter().chain(deny).map(|it| text(&it.network));
+    text(name).saturating_add(sum(networks))
 }
 
 fn authorization_size(authorization: &Authorization) -> u64 {

@@ -3,7 +3,7 @@
 
 use anyhow::Result;
 use clap::Args;
-use sesame_gateway_api::explain::{RuleAccess, access_of_rules};
+use sesame_explain::{RuleAccess, access_of_rules};
 
 use super::reading::ClusterReader;
 use super::table::table;

@@ -8,15 +8,17 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Error, Result, bail, ensure};
 use clap::Args;
+use sesame_explain::{ChangedAnswer, changed_answers, changes_text};
 use sesame_files::open::{self, Rule};
-use sesame_gateway_api::api::{NamespacedName, SesameConfiguration};
-use sesame_gateway_api::decode::{DecodeLimits, decode, decode_value, split};
-use sesame_gateway_api::explain::{ChangedAnswer, changed_answers, changes_text};
-use sesame_gateway_api::resolve::settings::check::faults;
-use sesame_gateway_api::resolve::{Options, RemoteKeySets, report_only, resolve};
-use sesame_gateway_api::world::{Kind, World};
+use sesame_kinds::api::{NamespacedName, SesameConfiguration};
+use sesame_kinds::decode::{DecodeLimits, decode, decode_value, split};
+use sesame_kinds::world::{Kind, World};
 use sesame_proto::schema::Snapshot;
 use sesame_proto::terminal::plain;
+use sesame_resolver::settings::check::faults;
+use sesame_resolver::{
+    Options, RemoteKeySets, ResolvedFor, report_only, resolve, with_implied_gateway,
+};
 
 use super::reading::{ClusterReader, Listed};
 use super::replay::ClusterReplayArgs;
@@ -41,21 +43,24 @@ pub(super) struct ManifestArgs {
 /// Returns true if no request would be handled differently.
 pub(super) async fn main(reader: &ClusterReader, args: &ManifestArgs) -> Result<bool> {
     args.replay.check(&args.filename)?;
-    let mut world = World::default();
-    for kind in Kind::ALL.iter().copied() {
-        if !matches!(kind, Kind::Secret | Kind::ConfigMap) {
-            add_kind(reader, &mut world, kind).await?;
-        }
-    }
+    let mut world = read_world(reader).await?;
     let mut changed = world.clone();
     for file in &args.filename {
         add_file(&mut changed, file)?;
     }
     let served = Options {
         controller_name: reader.controller_name.clone(),
+        resolved_for: ResolvedFor::Cluster,
+        namespace: reader.published_in.clone(),
         configuration: configuration(args.config.as_deref())?,
         ..Options::default()
     };
+    if args.config.is_none() && !(world.ingresses.is_empty() && world.http_proxies.is_empty()) {
+        print_note(
+            "spec.ingress of the controller's own configuration is unknown; if it has one, use \
+             --config",
+        );
+    }
     let note = report_only(&world, &served);
     match note {
         Some(note) => print_note(note),
@@ -69,25 +74,11 @@ pub(super) async fn main(reader: &ClusterReader, args: &ManifestArgs) -> Result<
         preview: note.is_some(),
         ..served.clone()
     };
-    let wanted = [&world, &changed].map(|world| {
-        let key_sets = RemoteKeySets::of(world, &options);
-        references(world, &options, &key_sets)
-    });
-    let wanted: BTreeSet<_> = wanted.into_iter().flatten().collect();
-    for key in wanted {
-        let Some((version, value)) = reader.get(&key).await? else {
-            print_note(&format!(
-                "{key} cannot be read; objects that need it are excluded from the comparison"
-            ));
-            continue;
-        };
-        if let Ok(decoded) = decode_value(value, key.kind, version) {
-            if !changed.contains(&key) {
-                changed.insert(decoded.object.clone());
-            }
-            world.insert(decoded.object);
-        }
-    }
+    add_references(
+        reader,
+        &mut [(&mut world, &options), (&mut changed, &options)],
+    )
+    .await?;
     let (old, new) = (snapshots(&world, &served), snapshots(&changed, &options));
     if let Some(log) = &args.replay.requests {
         return args.replay.compare(reader, log, [old, new]);
@@ -102,7 +93,47 @@ pub(super) async fn main(reader: &ClusterReader, args: &ManifestArgs) -> Result<
     Ok(answers.is_empty())
 }
 
-fn configuration(file: Option<&Path>) -> Result<Option<Arc<SesameConfiguration>>> {
+/// Reads all objects except for Secrets and ConfigMaps.
+pub(super) async fn read_world(reader: &ClusterReader) -> Result<World> {
+    let mut world = World::default();
+    for kind in Kind::ALL.iter().copied() {
+        if !matches!(kind, Kind::Secret | Kind::ConfigMap) {
+            add_kind(reader, &mut world, kind).await?;
+        }
+    }
+    Ok(world)
+}
+
+/// Adds the Secrets and ConfigMaps that any of the worlds references, unless a world has its own.
+pub(super) async fn add_references(
+    reader: &ClusterReader,
+    worlds: &mut [(&mut World, &Options)],
+) -> Result<()> {
+    let wanted = worlds.iter().map(|(world, options)| {
+        let world = &*with_implied_gateway(world, options);
+        let key_sets = RemoteKeySets::of(world, options);
+        references(world, options, &key_sets)
+    });
+    let wanted: BTreeSet<_> = wanted.flatten().collect();
+    for key in wanted {
+        let Some((version, value)) = reader.get(&key).await? else {
+            print_note(&format!(
+                "{key} cannot be read; objects that need it are excluded from the comparison"
+            ));
+            continue;
+        };
+        if let Ok(decoded) = decode_value(value, key.kind, version) {
+            for (world, _) in &mut *worlds {
+                if !world.contains(&key) {
+                    world.insert(decoded.object.clone());
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn configuration(file: Option<&Path>) -> Result<Option<Arc<SesameConfiguration>>> {
     let Some(file) = file else {
         return Ok(None);
     };
@@ -170,7 +201,7 @@ fn snapshots(world: &World, options: &Options) -> BTreeMap<NamespacedName, Snaps
         .collect()
 }
 
-fn print_note(message: &str) {
+pub(super) fn print_note(message: &str) {
     use std::io::Write as _;
     let _ = writeln!(std::io::stderr().lock(), "note: {}", plain(message));
 }

@@ -3,7 +3,7 @@
 use anyhow::{Context as _, Result};
 use jiff::Timestamp;
 use serde::Serialize;
-use sesame_gateway_api::api::NamespacedName;
+use sesame_kinds::api::NamespacedName;
 use sesame_published::GatewayAgentStatus;
 use sesame_published::names::agent_name;
 

@@ -2,6 +2,7 @@
 //! and never writes to the cluster.
 
 mod access;
+mod adopt;
 mod complete;
 mod diff;
 mod hosts;
@@ -19,8 +20,8 @@ use anyhow::Result;
 use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use serde::Serialize;
-use sesame_gateway_api::api::NamespacedName;
-use sesame_gateway_api::explain::{Explainer, TextDetail, explain_any, text};
+use sesame_explain::{Explainer, TextDetail, explain_any, text};
+use sesame_kinds::api::{CONTROLLER_NAME, NamespacedName};
 use sesame_proto::terminal::plain;
 use sesame_published::names::DEFAULT_NAMESPACE;
 
@@ -66,7 +67,7 @@ pub(super) struct PluginArgs {
     #[arg(
         long,
         global = true,
-        default_value = "projectsesame.io/gateway-controller",
+        default_value = CONTROLLER_NAME,
         value_name = "NAME"
     )]
     controller_name: String,
@@ -106,6 +107,10 @@ enum PluginCommand {
     /// Show which requests would be handled differently if these objects were applied, and if
     /// `spec.ingress.watch` were `Serve` instead of `Report`; exit with 1 if any would be.
     Diff(diff::ManifestArgs),
+    /// Show which hosts of other controllers' Ingresses, HTTPProxies and routes could move to
+    /// Sesame, and their losses; exit with 1 if there are any. With hosts, print
+    /// the objects that move them.
+    Adopt(adopt::AdoptArgs),
     /// Print the shell completion script for `kubectl-sesame`.
     Completion {
         /// Shell.
@@ -178,6 +183,7 @@ fn run(cli: PluginCli) -> Result<bool> {
             PluginCommand::Why(args) => why::main(&reader, &args).await,
             PluginCommand::Access(args) => access::main(&reader, &args).await,
             PluginCommand::Diff(args) => diff::main(&reader, &args).await,
+            PluginCommand::Adopt(args) => adopt::main(&reader, &args).await,
             PluginCommand::Completion { .. } => Ok(true),
         }
     })

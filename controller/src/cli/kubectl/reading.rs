@@ -9,8 +9,8 @@ use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Client, Config};
 use serde::Serialize;
 use serde_json::Value;
-use sesame_gateway_api::api::NamespacedName;
-use sesame_gateway_api::world::{Kind, ObjectKey};
+use sesame_kinds::api::NamespacedName;
+use sesame_kinds::world::{Kind, ObjectKey};
 use sesame_proto::schema::Snapshot;
 use sesame_published::GatewayAgent;
 use sesame_published::names::{GATEWAY_ENTRY, PART_LABEL, Part};
@@ -27,7 +27,7 @@ pub(super) struct ClusterReader {
     /// `None` means all namespaces.
     pub(super) namespace: Option<String>,
     pub(super) default_namespace: String,
-    published_in: String,
+    pub(super) published_in: String,
     pub(super) controller_name: String,
     format: PluginFormat,
 }
@@ -114,6 +114,23 @@ impl ClusterReader {
             }
         }
         Ok(Listed::Missing)
+    }
+
+    /// Lists the objects of a kind that Sesame does not read, in all namespaces. Returns nothing if
+    /// the kind does not exist.
+    pub(super) async fn list_other(&self, api_version: &str, kind: &str) -> Result<Vec<Value>> {
+        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
+        let api = Api::all_with(self.client.clone(), &resource);
+        let mut objects = match pages(&api).await {
+            Err(kube::Error::Api(status)) if status.code == 404 => return Ok(Vec::new()),
+            found => found.with_context(|| format!("cannot list {kind}"))?,
+        };
+        for object in &mut objects {
+            object["apiVersion"] = api_version.into();
+            object["kind"] = kind.into();
+        }
+        Ok(objects)
     }
 
     /// Returns `None` if the object does not exist or the caller may not read it.

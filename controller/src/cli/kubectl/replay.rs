@@ -3,12 +3,13 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::thread::available_parallelism;
 
 use anyhow::{Error, Result, ensure};
 use clap::Args;
+use sesame_explain::{Replay, ReplayConfiguration, parse_log_host, replay_text};
 use sesame_files::open::{self, Rule};
-use sesame_gateway_api::api::NamespacedName;
-use sesame_gateway_api::explain::{Replay, ReplayConfiguration, parse_log_host, replay_text};
+use sesame_kinds::api::NamespacedName;
 use sesame_proto::schema::Snapshot;
 use sesame_proto::terminal::plain;
 
@@ -38,7 +39,7 @@ impl ClusterReplayArgs {
         Ok(())
     }
 
-    /// Returns true if no request would be handled differently.
+    /// Returns true if no request would be handled or protected differently.
     pub(super) fn compare(
         &self,
         reader: &ClusterReader,
@@ -51,12 +52,14 @@ impl ClusterReplayArgs {
             let chosen = chosen.filter(|(name, _)| wanted.is_none_or(|wanted| wanted == name));
             ReplayConfiguration::new(chosen.map(|(_, snapshot)| snapshot))
         });
-        let mut replay = Replay::new(&old, &new, self.default_host.clone());
-        open::stream(log, Rule::GivenByLink, |bytes| {
-            Ok::<(), Error>(replay.push(bytes)?)
-        })?;
-        let report = replay.finish()?;
+        let replay = Replay {
+            old: &old,
+            new: &new,
+            host: self.default_host.clone(),
+            threads: available_parallelism()?,
+        };
+        let report = replay.run::<Error>(|push| open::stream(log, Rule::GivenByLink, push))?;
         reader.print(&report, |_| replay_text(&report, plain))?;
-        Ok(report.changed == 0)
+        Ok(report.is_same())
     }
 }

@@ -5,9 +5,10 @@ use std::fmt::Write as _;
 
 use anyhow::{Result, bail};
 use serde::Serialize;
-use serde_json::Value;
-use sesame_gateway_api::status::{AgentState, ShownCondition, conditions_of};
-use sesame_gateway_api::world::Kind;
+use serde_json::{Value, json};
+use sesame_kinds::api::NamespacedName;
+use sesame_kinds::status::{AgentState, ShownCondition, conditions_of};
+use sesame_kinds::world::Kind;
 use sesame_proto::terminal::plain;
 use sesame_published::GatewayAgent;
 
@@ -42,7 +43,8 @@ pub(super) async fn read(reader: &ClusterReader, name: Option<&str>) -> Result<V
         .await?
     {
         Listed::Objects(_, objects) => objects,
-        Listed::Missing => bail!("the cluster has no Gateway API"),
+        // The configuration may declare Gateways.
+        Listed::Missing => Vec::new(),
         Listed::Refused(why) => bail!("{why}"),
     };
     let classes = ours(reader).await?;
@@ -58,6 +60,13 @@ pub(super) async fn read(reader: &ClusterReader, name: Option<&str>) -> Result<V
             rows.push(row(gateway, reports.as_deref()));
         }
     }
+    for gateway in without_object(reader, &gateways, reports.as_deref()) {
+        if name.is_none_or(|name| gateway.name == name) {
+            let NamespacedName { namespace, name } = &gateway;
+            let gateway = json!({"metadata": {"namespace": namespace, "name": name}});
+            rows.push(row(&gateway, reports.as_deref()));
+        }
+    }
     if rows.is_empty()
         && let Some(name) = name
     {
@@ -68,6 +77,27 @@ pub(super) async fn read(reader: &ClusterReader, name: Option<&str>) -> Result<V
     }
     rows.sort_by(|one, other| (&one.namespace, &one.name).cmp(&(&other.namespace, &other.name)));
     Ok(rows)
+}
+
+/// Returns Gateways that hosts serve although no object declares them. Merged Gateways are excluded.
+fn without_object(
+    reader: &ClusterReader,
+    gateways: &[Value],
+    reports: Option<&[GatewayAgent]>,
+) -> BTreeSet<NamespacedName> {
+    let is_shown = |gateway: &NamespacedName| {
+        let namespace = reader.namespace.as_ref();
+        let metadata = gateways.iter().map(|it| &it["metadata"]);
+        let mut names = metadata.map(|it| (word(&it["namespace"]), word(&it["name"])));
+        namespace.is_none_or(|it| *it == gateway.namespace)
+            && gateway.namespace != reader.published_in
+            && !names.any(|it| it == (gateway.namespace.as_str(), gateway.name.as_str()))
+    };
+    let served = reports.into_iter().flatten().filter_map(|report| {
+        let (namespace, name) = report.spec.gateway.split_once('/')?;
+        Some(NamespacedName::new(namespace, name))
+    });
+    served.filter(is_shown).collect()
 }
 
 /// Returns the names of Sesame's GatewayClasses, or `None` if the caller may not read them.

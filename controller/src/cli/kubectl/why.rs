@@ -5,10 +5,10 @@ use std::fmt::Write as _;
 use anyhow::{Result, bail};
 use clap::Args;
 use serde::Serialize;
-use sesame_gateway_api::api::NamespacedName;
-use sesame_gateway_api::explain::{ServedPlace, served, served_text};
-use sesame_gateway_api::status::{ShownCondition, conditions_of};
-use sesame_gateway_api::world::Kind;
+use sesame_explain::{ServedPlace, served, served_text};
+use sesame_kinds::api::NamespacedName;
+use sesame_kinds::status::{ShownCondition, conditions_of};
+use sesame_kinds::world::Kind;
 use sesame_proto::terminal::plain;
 
 use super::reading::ClusterReader;

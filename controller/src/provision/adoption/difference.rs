@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 use serde_json::{Map, Value};
-use sesame_gateway_api::api::Quantity;
+use sesame_kinds::api::Quantity;
 
 use super::defaults::with_defaults;
 use crate::provision::fleet::RELEASED_ANNOTATION;

@@ -11,7 +11,7 @@ use crate::provision::cache::existing;
 use crate::provision::kinds::OwnedKind;
 use crate::provision::owned::{OWNER_ANNOTATION, OwnedObject, stamped};
 use crate::watch::Received;
-use sesame_gateway_api::api::NamespacedName;
+use sesame_kinds::api::NamespacedName;
 use sesame_published::names::{ADOPTION_LABEL, GATEWAY_ANNOTATION, adoption_name, gateway_id};
 
 const ENTRY: &str = "fleet.json";

@@ -8,7 +8,7 @@ use crate::provision::fleet_plan_tests::{basis, carry_out, managed, planned, set
 use crate::provision::kinds::{OwnedKey, OwnedKind};
 use crate::provision::plan::OwnedPlan;
 use crate::watch::Received;
-use sesame_gateway_api::api::FleetManagement;
+use sesame_kinds::api::FleetManagement;
 
 fn released() -> Inventory {
     let mut inventory = settled(&[basis("edge")]);

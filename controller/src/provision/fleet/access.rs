@@ -5,7 +5,7 @@ use serde_json::json;
 use crate::provision::Basis;
 use crate::provision::kinds::OwnedKind;
 use crate::provision::owned::{OwnedObject, local_object, remote_object};
-use sesame_gateway_api::api::NamespacedName;
+use sesame_kinds::api::NamespacedName;
 use sesame_published::host_access::{AGENTS_ROLE, fleet_agents, gateway_rules};
 
 /// Only the agent's Pod requests a token.

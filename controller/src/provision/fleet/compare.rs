@@ -1,7 +1,7 @@
 //! Normalizes desired objects, because the API server rewrites quantities.
 
 use serde_json::{Value, json};
-use sesame_gateway_api::api::Quantity;
+use sesame_kinds::api::Quantity;
 
 pub(crate) fn with_comparable_quantities(mut object: Value) -> Value {
     let pointer = "/spec/template/spec/containers";

@@ -3,12 +3,12 @@
 use serde_json::{Value, json};
 
 use super::pods::{
-    HostDirectories, SHARED_MEMORY, announce_metrics, chown_container, container, optional_args,
-    pod, volumes,
+    HostDirectories, SHARED_MEMORY, ZONE, announce_metrics, chown_container, container,
+    optional_args, pod, volumes,
 };
 use crate::provision::Basis;
 use crate::provision::owned::labels;
-use sesame_gateway_api::api::{FleetResources, FleetSettings};
+use sesame_kinds::api::{FleetResources, FleetSettings};
 use sesame_published::names::{GATEWAY_LABEL, gateway_id};
 
 /// Default drain time, equal to the agent's.
@@ -74,6 +74,7 @@ pub(super) fn agent(
     agent["env"] = json!([
         {"name": "SESAME_NAMESPACE", "value": namespace},
         {"name": "SESAME_HOST", "valueFrom": field("spec.nodeName")},
+        {"name": "SESAME_ZONE", "valueFrom": field(ZONE)},
         {"name": "SESAME_REPORT_ADDRESSES", "valueFrom": field("status.hostIPs")},
         {"name": "SESAME_RUNTIME_DIR", "value": runtime},
         {"name": "SESAME_STATE_DIR", "value": state},

@@ -5,12 +5,12 @@
 use serde_json::{Value, json};
 
 use super::daemonsets::{DRAIN_SECONDS, GRACE_SECONDS, HANDOVER_SECONDS};
-use super::pods::{USER, announce_metrics, container, optional_args};
+use super::pods::{USER, ZONE, announce_metrics, container, optional_args};
 use super::{Images, POD_LABEL_VALUE};
 use crate::provision::Basis;
 use crate::provision::kinds::OwnedKind;
 use crate::provision::owned::{OwnedObject, labels, local_object};
-use sesame_gateway_api::api::{FleetResources, FleetSettings};
+use sesame_kinds::api::{FleetResources, FleetSettings};
 use sesame_published::names::{GATEWAY_LABEL, POD_HOST_END, gateway_id};
 
 const FIRST_REPLICAS: i32 = 2;
@@ -157,6 +157,7 @@ fn agent(basis: &Basis, fleet: &FleetSettings, image: &str, namespace: &str) -> 
         {"name": "SESAME_NAMESPACE", "value": namespace},
         {"name": "SESAME_POD", "valueFrom": field("metadata.name")},
         {"name": "SESAME_HOST", "value": host},
+        {"name": "SESAME_ZONE", "valueFrom": field(ZONE)},
         {"name": "SESAME_REPORT_ADDRESSES", "valueFrom": field("status.podIPs")},
         {"name": "SESAME_RUNTIME_DIR", "value": RUNTIME_DIR},
         {"name": "SESAME_STATE_DIR", "value": STATE_DIR},

@@ -19,8 +19,8 @@ use serde_json::{Value, json};
 use super::Basis;
 use super::kinds::OwnedKind;
 use super::owned::{OwnedObject, beginning_of_names, local_object, stamped};
-use sesame_gateway_api::api::FleetImages;
-use sesame_gateway_api::resolve::settings::GatewaySettings;
+use sesame_kinds::api::FleetImages;
+use sesame_resolver::settings::GatewaySettings;
 
 const ENVOY: &str = "-envoy";
 const AGENT: &str = "-agent";

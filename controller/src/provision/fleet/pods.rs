@@ -4,8 +4,12 @@
 use serde_json::{Value, json};
 
 use crate::provision::Basis;
-use sesame_gateway_api::api::{ContainerResources, FleetSettings, ImagePullPolicy};
+use sesame_kinds::api::{ContainerResources, FleetSettings, ImagePullPolicy};
 use sesame_published::names::gateway_id;
+
+/// Path of the node's zone, which Kubernetes 1.35 and later copies to its Pods. The value is empty
+/// if the label is missing.
+pub(super) const ZONE: &str = "metadata.labels['topology.kubernetes.io/zone']";
 
 /// User ID, as in the images.
 pub(super) const USER: u32 = 65532;

@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::provision::Basis;
 use crate::provision::kinds::{OwnedKey, OwnedKind};
 use crate::provision::owned::{ExistingObject, OwnedObject};
-use sesame_gateway_api::resolve::settings::GatewaySettings;
+use sesame_resolver::settings::GatewaySettings;
 
 type Existing = BTreeMap<OwnedKey, ExistingObject>;
 

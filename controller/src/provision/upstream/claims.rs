@@ -4,8 +4,8 @@ use super::objects::{UpstreamObjects, objects};
 use crate::provision::Basis;
 use crate::provision::kinds::OwnedKind;
 use crate::provision::plan::{Claims, Inventory, OwnedPlan, claim};
-use sesame_gateway_api::api::PublishingType;
-use sesame_gateway_api::resolve::settings::GatewaySettings;
+use sesame_kinds::api::PublishingType;
+use sesame_resolver::settings::GatewaySettings;
 
 /// Returns true if the second Gateway cannot be built; its existing objects are then kept.
 pub(in crate::provision) fn claim_upstream<'a>(

@@ -15,8 +15,8 @@ use std::collections::BTreeMap;
 use super::Basis;
 use super::kinds::OwnedKind;
 use super::owned::beginning_of_names;
-use sesame_gateway_api::api::{NamespacedName, PublishingType};
-use sesame_gateway_api::resolve::settings::GatewaySettings;
+use sesame_kinds::api::{NamespacedName, PublishingType};
+use sesame_resolver::settings::GatewaySettings;
 
 const END: &str = "-upstream";
 /// Some clusters do not serve these kinds.

@@ -10,8 +10,8 @@ use crate::provision::Basis;
 use crate::provision::kinds::OwnedKind;
 use crate::provision::owned::{OwnedObject, local_object, service_name, stamped};
 use crate::provision::plan::Inventory;
-use sesame_gateway_api::api::{GATEWAY_GROUP, NamespacedName, UpstreamSettings};
-use sesame_gateway_api::resolve::settings::GatewaySettings;
+use sesame_kinds::api::{GATEWAY_GROUP, NamespacedName, UpstreamSettings};
+use sesame_resolver::settings::GatewaySettings;
 
 const MAX_LISTENERS: usize = 64;
 

@@ -9,7 +9,7 @@ use crate::provision::kinds::Purpose;
 use crate::provision::owned::{ExistingObject, OwnedObject};
 use crate::provision::plan::{Inventory, OwnedPlan, OwnedWrite, plan};
 use crate::watch::Received;
-use sesame_gateway_api::api::UpstreamSettings;
+use sesame_kinds::api::UpstreamSettings;
 
 fn basis(ports: &[(Transport, u16)]) -> Basis {
     let gateway = json!({

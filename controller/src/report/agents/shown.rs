@@ -6,7 +6,7 @@ use super::Agents;
 use crate::report::fleet::patience;
 use crate::report::liveness::ClockReading;
 use crate::report::report_refusal::ReportRefusal;
-use sesame_gateway_api::api::NamespacedName;
+use sesame_kinds::api::NamespacedName;
 use sesame_published::GatewayAgent;
 
 pub(in crate::report) struct ShownReport<'a> {

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use sesame_gateway_api::status::AgentState;
 use sesame_http_server::page::{Cell, Page, Rows};
+use sesame_kinds::status::AgentState;
 use sesame_proto::digest::short;
 use sesame_published::{GatewayAgentStatus, RefusedRule};
 

@@ -4,8 +4,8 @@ mod hosts;
 mod objects;
 
 use jiff::Timestamp;
-use sesame_gateway_api::expiry::{Expiry, ExpiryOf, ExpiryPhase};
 use sesame_http_server::page::{Cell, Page, Rows};
+use sesame_kinds::expiry::{Expiry, ExpiryOf, ExpiryPhase};
 
 use super::agents::Agents;
 use super::compose::Reports;

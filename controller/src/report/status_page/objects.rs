@@ -3,17 +3,18 @@
 use std::collections::BTreeSet;
 
 use jiff::Timestamp;
-use sesame_gateway_api::api::{NamespacedName, ParentRef};
-use sesame_gateway_api::status::{
+use sesame_http_server::page::{Cell, Page, Rows};
+use sesame_kinds::api::{NamespacedName, ParentRef};
+use sesame_kinds::status::{
     Condition, ConditionStatus, ConditionType, GatewayStatus, ListenerStatus, ObjectStatus,
     PolicyStatus, RouteStatus,
 };
-use sesame_gateway_api::world::{Kind, ObjectKey};
-use sesame_http_server::page::{Cell, Page, Rows};
+use sesame_kinds::world::{Kind, ObjectKey};
 use sesame_proto::digest::short;
 
 use crate::report::compose::{Reports, Status, compose};
 use crate::statuses::ResolvedStatuses;
+use crate::watch::is_layered;
 
 pub(super) fn gateways(
     page: &mut Page,
@@ -160,7 +161,7 @@ pub(super) fn conditions(
     let refused: BTreeSet<&String> = fleets.flat_map(|fleet| fleet.refused.keys()).collect();
     for (key, status) in &statuses.routes {
         // There may be thousands of routes, so compose statuses only for routes that hosts reject.
-        let is_layered = matches!(key.kind, Kind::Ingress | Kind::HttpProxy);
+        let is_layered = is_layered(key.kind);
         if refused.is_empty() || is_layered || !refused.contains(&key.to_string()) {
             add_route(&mut rows, key, status);
         } else if let Some(status) = compose(key, resolved, reports, now) {
@@ -185,7 +186,7 @@ fn add_status(rows: &mut ConditionRows, key: &ObjectKey, status: &Status) {
                 add_conditions(rows, key, of, &ancestor.conditions);
             }
         }
-        Status::Ingress(_) | Status::HttpProxy(_) => {}
+        Status::Ingress(_) | Status::HttpProxy(_) | Status::Extension(_) => {}
     }
 }
 
