@@ -22,13 +22,19 @@ pub(crate) fn grpc_service(backend: &str, headers: &[Header]) -> GrpcService {
     GrpcService {
         timeout: wrappers::milliseconds(TIMEOUT_MS),
         initial_metadata: metadata.collect(),
-        target_specifier: Some(grpc_service::TargetSpecifier::EnvoyGrpc(
-            grpc_service::EnvoyGrpc {
-                cluster_name: backend.to_owned(),
-                authority: host(backend),
-                ..Default::default()
-            },
-        )),
+        ..service(backend)
+    }
+}
+
+/// Returns a gRPC client of a backend.
+pub(crate) fn service(backend: &str) -> GrpcService {
+    let client = grpc_service::EnvoyGrpc {
+        cluster_name: backend.to_owned(),
+        authority: host(backend),
+        ..Default::default()
+    };
+    GrpcService {
+        target_specifier: Some(grpc_service::TargetSpecifier::EnvoyGrpc(client)),
         ..Default::default()
     }
 }

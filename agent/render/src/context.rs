@@ -14,7 +14,9 @@ use sesame_proto::schema::{
 };
 
 use crate::budget::{self, SubscriptionBudget, Subscriptions};
-use crate::layout::XdsLayout;
+use crate::clusters::fleet;
+use crate::http::protocol_options;
+use crate::layout::{PASSWORDS, XdsLayout};
 use crate::limits::Limits;
 use crate::rendered::{Resource, find};
 
@@ -37,6 +39,8 @@ pub struct RenderOptions {
     pub admin_socket: PathBuf,
     /// Number of trusted proxies in front of Envoy.
     pub trusted_hops: u32,
+    /// Number of hosts that share fleet limits, unless the snapshot contains it.
+    pub fleet_hosts: u32,
     /// PEM file with the system's certificate authorities, as Envoy sees it.
     pub system_ca: PathBuf,
     /// Rules for which endpoints are served.
@@ -98,6 +102,8 @@ pub struct EndpointRules {
     pub own: BTreeSet<SocketAddr>,
     /// Addresses of this host, forbidden on any port.
     pub host: BTreeSet<IpAddr>,
+    /// Zone of this host; empty if unknown.
+    pub zone: String,
 }
 
 pub(crate) const MAX_MEASURED: usize = 32;
@@ -123,12 +129,17 @@ pub(crate) struct SharedPlace<'a> {
 pub(crate) struct RenderContext<'a> {
     pub(crate) options: &'a RenderOptions,
     pub(crate) gateway: &'a str,
+    /// While a port is rendered, its own settings.
     pub(crate) edge: Edge,
+    /// Shortest idle timeout of a request on any port; 0 if there is none.
+    pub(crate) stream_idle_ms: u64,
     pub(crate) tracing: Option<&'a Tracing>,
     /// `None` selects the defaults.
     pub(crate) log_output: Option<&'a LogOutput>,
     pub(crate) measured_routes: &'a [String],
     pub(crate) rate_limits: &'a [RateLimit],
+    /// Number of live hosts, at least one.
+    pub(crate) fleet_hosts: u32,
     pub(crate) filters: SnapshotFilters<'a>,
     pub(crate) subscriptions: Subscriptions<'a>,
     pub(crate) secrets: &'a [Resource],
@@ -148,10 +159,12 @@ impl<'a> RenderContext<'a> {
             options,
             gateway: &snapshot.gateway,
             edge: snapshot.edge.unwrap_or_default(),
+            stream_idle_ms: protocol_options::shortest_stream_idle_ms(snapshot),
             tracing: snapshot.tracing.as_ref(),
             log_output: snapshot.log_output.as_ref(),
             measured_routes: &snapshot.measured_routes,
             rate_limits: RateLimit::usable(&snapshot.rate_limits),
+            fleet_hosts: fleet::hosts(&snapshot.endpoints, options),
             filters,
             subscriptions: budget::plan(
                 &snapshot.ports,
@@ -182,6 +195,6 @@ impl<'a> RenderContext<'a> {
     }
 
     pub(crate) fn has_cluster(&self, name: &str) -> bool {
-        find(self.clusters, name).is_some()
+        name != PASSWORDS && find(self.clusters, name).is_some()
     }
 }

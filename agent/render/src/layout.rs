@@ -12,7 +12,7 @@ use sesame_proto::digest::sha256;
 /// ```text
 /// <root>/lds/lds.pb   <root>/rds/<hash>/rds.pb   <root>/sds/<hash>/sds.pb
 /// <root>/cds/cds.pb   <root>/eds/<hash>/eds.pb   <root>/ecds/<hash>/ecds.pb
-/// <root>/rtds/rtds.pb   <root>/tickets/tickets.pb   <root>/tmp/
+/// <root>/rtds/rtds.pb   <root>/tickets/tickets.pb   <root>/fleet/fleet.pb   <root>/tmp/
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct XdsLayout {
@@ -43,6 +43,11 @@ impl XdsLayout {
     /// Returns the path of the file with the connection limits of listeners and clusters.
     pub fn rtds(&self) -> PathBuf {
         self.root.join("rtds/rtds.pb")
+    }
+
+    /// Returns the path of the file with the Gateway's live hosts.
+    pub fn fleet(&self) -> PathBuf {
+        self.root.join("fleet/fleet.pb")
     }
 
     /// Returns the path of the file with the session ticket keys.
@@ -81,6 +86,15 @@ impl XdsLayout {
         path.push(format!("{kind}.pb"));
         path
     }
+}
+
+/// Name of the cluster that reaches the agent's socket for password checks. No route may use it.
+pub const PASSWORDS: &str = "passwords";
+
+/// Returns the path of the socket on which the agent checks passwords, as Envoy sees it.
+pub fn password_socket(admin_socket: &Path) -> PathBuf {
+    // Not longer than the admin socket's path, whose length has been checked.
+    admin_socket.with_file_name("auth.sock")
 }
 
 /// Returns a file name for an arbitrary name: the first 32 hex digits of its SHA-256 digest.

@@ -38,6 +38,7 @@
 //! #       layout: sesame_render::layout::XdsLayout::new("/run/sesame/xds"),
 //! #       admin_socket: "/run/sesame/admin.sock".into(),
 //! #       trusted_hops: 0,
+//! #       fleet_hosts: 1,
 //! #       system_ca: "/etc/ssl/certs/ca-certificates.crt".into(),
 //! #       endpoints: Default::default(),
 //! #       session_tickets: false,
@@ -54,6 +55,8 @@
 //! Never read a file, a clock or the environment in this crate. Rendering as a whole must never
 //! fail.
 
+#![cfg_attr(test, allow(clippy::too_many_lines))]
+
 mod access_log;
 mod bootstrap;
 mod budget;
@@ -63,6 +66,7 @@ mod collectors;
 mod config_sources;
 pub mod connection_ids;
 mod context;
+pub mod drains;
 pub mod dump;
 mod header_checks;
 mod http;
@@ -82,12 +86,14 @@ mod wrappers;
     reason = "a real Envoy is asked"
 )]
 mod tests;
+pub mod xds;
 
 pub use bootstrap::bootstrap;
 pub use bootstrap::static_bootstrap::static_bootstrap;
-pub use budget::MAX_ENDPOINT_FILES;
+pub use budget::{MAX_ENDPOINT_FILES, MIN_SUBSCRIPTIONS};
 pub use changes::{backends_after, endpoints_after, routes_after};
-pub use clusters::shares::{none as no_shares, scarcity};
+pub use clusters::fleet::{CLUSTER as FLEET_CLUSTER, members as fleet_members};
+pub use clusters::shares::{none as no_shares, only_chooses, scarcity};
 pub use context::{
     AccessLogSink, EndpointRules, RenderOptions, RetainedAuthorities, StandInTickets,
 };

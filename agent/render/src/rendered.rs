@@ -54,6 +54,8 @@ pub struct Rendered {
     pub filters: Arc<[Resource]>,
     /// RTDS: a `Runtime` with the connection limits of listeners and clusters.
     pub shares: Bytes,
+    /// Number of live hosts, by which Envoy divides fleet limits; 0 if unknown.
+    pub fleet_hosts: u32,
     /// Parts that Envoy cannot express, in snapshot order.
     pub problems: Vec<RenderProblem>,
     /// Backends whose endpoints are inlined because the subscription budget is used up.

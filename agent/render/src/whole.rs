@@ -5,7 +5,6 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 
-use prost::DecodeError;
 use sesame_proto::encoded::EncodedSnapshot;
 use sesame_proto::keys::KeyPair;
 use sesame_proto::schema::{Backend, Snapshot};
@@ -14,7 +13,7 @@ use crate::budget::Granted;
 use crate::clusters::{self, endpoints, shares};
 use crate::context::{RenderContext, RenderOptions};
 use crate::http::route_tables::{self, MAX_TABLE_BYTES, TableRoom};
-use crate::http::{rate_limits, request_filters, shared_filters};
+use crate::http::{passwords, rate_limits, request_filters, shared_filters};
 use crate::listeners;
 use crate::rendered::{RenderProblems, Rendered, Resource, by_name};
 use crate::tls::secrets;
@@ -36,22 +35,17 @@ pub fn render(snapshot: &Snapshot, keys: &[KeyPair], options: &RenderOptions) ->
 /// Renders an encoded snapshot, with the same result as [`render`]. Decodes one virtual host at a
 /// time, because a decoded host takes seven times the memory.
 pub fn render_encoded(encoded: &EncodedSnapshot, options: &RenderOptions) -> Rendered {
-    by_hosts(encoded, options)
-        .unwrap_or_else(|| render(&encoded.snapshot(), encoded.keys(), options))
-}
-
-fn by_hosts(encoded: &EncodedSnapshot, options: &RenderOptions) -> Option<Rendered> {
-    let all = encoded.route_tables()?;
     let tables = |context: &RenderContext<'_>, problems: &mut RenderProblems| {
-        let tables = all.iter();
+        let tables = encoded.route_tables().iter();
         let mut room = TableRoom::new(MAX_TABLE_BYTES);
         let tables = tables
             .map(|table| route_tables::render_encoded(table, context, &mut room, problems))
-            .collect::<Result<_, _>>()?;
-        Ok::<_, DecodeError>(by_name(tables, problems))
+            .collect();
+        Ok::<_, Infallible>(by_name(tables, problems))
     };
     let snapshot = encoded.without_route_tables();
-    render_around(tables, &snapshot, encoded.keys(), options).ok()
+    let Ok(rendered) = render_around(tables, &snapshot, encoded.keys(), options);
+    rendered
 }
 
 /// `tables` must return the route tables sorted by name.
@@ -80,6 +74,8 @@ pub(crate) fn render_around<E>(
         rate_limits,
         shared_filters,
         filters,
+        // For the agent.
+        rollout: _,
     } = snapshot;
     let mut problems = RenderProblems::default();
     let filters = request_filters::of_snapshot(filters.as_deref(), shared_filters);
@@ -88,18 +84,23 @@ pub(crate) fn render_around<E>(
     endpoints::check(endpoints, &options.endpoints, &mut problems);
     let backends: Vec<&Backend> = backends.iter().collect();
     let sets = endpoints::sets(endpoints);
-    let clusters = clusters::render(&backends, &sets, &context, &mut problems);
+    let mut clusters = clusters::render(&backends, &sets, &context, &mut problems);
+    if passwords::are_checked(shared_filters) {
+        // The first of several clusters with the same name is used.
+        clusters.insert(0, passwords::cluster(options));
+        clusters = by_name(clusters, &mut problems);
+    }
     context.clusters = &clusters;
     let endpoints = endpoints::render(&backends, &sets, &context);
     let mut route_problems = RenderProblems::default();
     let tables = tables(&context, &mut route_problems)?;
     context.route_tables = &tables;
-    let listeners = listeners::render(ports, &context, &mut problems);
+    let listeners = listeners::render(ports, &mut context, &mut problems);
     let mut filters = Vec::new();
     let mut all_listeners = ports.iter().flat_map(|port| &port.listeners);
     if all_listeners.any(|listener| !listener.route_table.is_empty()) {
         filters = shared_filters::render(shared_filters, keys, &mut problems);
-        filters.push(rate_limits::render(rate_limits, &context, &mut problems));
+        filters.extend(rate_limits::render(rate_limits, &context, &mut problems));
         filters.sort_by(|a, b| a.name.cmp(&b.name));
     }
     problems.append(route_problems);
@@ -109,6 +110,7 @@ pub(crate) fn render_around<E>(
         in_files: granted.in_files(),
         subscriptions: granted.count,
         shares: shares::render(options, ports, &listeners, &clusters, &backends),
+        fleet_hosts: context.fleet_hosts,
         listeners: listeners.into(),
         route_tables: in_files(&tables, &granted.route_tables),
         endpoints: endpoints.into(),

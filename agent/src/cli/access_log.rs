@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use crate::access_log::{AccessLogSettings, AccessLogTo, LogBounds};
+use sesame_envoy::access_log::{AccessLogSettings, AccessLogTo, LogBounds};
 
 /// Set by systemd to the unit's log directories.
 const LOGS_DIRECTORY: &str = "LOGS_DIRECTORY";

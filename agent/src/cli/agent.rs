@@ -14,17 +14,17 @@ use hyper::header::{HOST, HeaderValue};
 use hyper_util::rt::TokioIo;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use sesame_gateway_api::api::NamespacedName;
+use sesame_kinds::api::NamespacedName;
 use tokio::net::UnixStream;
 use tokio::runtime::Runtime;
 
 use super::EXIT_FAULT;
 use super::output::Format;
 use super::render::gateway_name;
-use crate::run::commands::{CommandRequest, InstanceCommand, Reply};
-use crate::run::report::Report;
-use crate::run::shutdown::StopRequest;
-use crate::run::{AGENT_SOCKET, DEFAULT_RUNTIME_DIR, DEFAULT_STATE_DIR};
+use sesame_engine::commands::{CommandRequest, InstanceCommand, Reply};
+use sesame_engine::report::Report;
+use sesame_engine::shutdown::StopRequest;
+use sesame_engine::{AGENT_SOCKET, DEFAULT_RUNTIME_DIR, DEFAULT_STATE_DIR};
 
 const TIMEOUT: Duration = Duration::from_secs(10);
 const MAX_BYTES: usize = 256 << 20;

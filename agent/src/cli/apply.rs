@@ -8,18 +8,18 @@ use clap::Args;
 use serde::Serialize;
 use sesame_files::bundle::{self, SUFFIX};
 use sesame_files::random;
-use sesame_gateway_api::api::NamespacedName;
-use sesame_gateway_api::status::AgentState;
+use sesame_kinds::api::NamespacedName;
+use sesame_kinds::status::AgentState;
 use sesame_proto::bundle::BundleFile;
 use sesame_proto::digest::sha256;
 
 use super::agent::{self, AgentArgs};
 use super::{EXIT_FAILED, EXIT_FAULT};
-use crate::run::DEFAULT_STATE_DIR;
-use crate::run::report::GatewayReport;
-use crate::source::bundles::state::BundleState;
-use crate::source::bundles::{BundleFileState, BundleReport};
-use crate::source::update::gateway_of;
+use sesame_engine::DEFAULT_STATE_DIR;
+use sesame_engine::report::GatewayReport;
+use sesame_sources::bundles::state::BundleState;
+use sesame_sources::bundles::{BundleFileState, BundleReport};
+use sesame_sources::update::gateway_of;
 
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// How long to wait for a degraded Gateway to recover.

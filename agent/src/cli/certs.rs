@@ -10,10 +10,10 @@ use jiff::{SignedDuration, Span, SpanRelativeTo, Timestamp};
 use super::EXIT_FAULT;
 use super::agent::{self, AgentArgs};
 use super::history::StateArgs;
-use crate::run::certificates::{
+use sesame_engine::certificates::{
     CERTIFICATES_PATH, CertificateReport, CertificateRole, of_accepted,
 };
-use crate::run::inspect;
+use sesame_engine::inspect;
 
 const SERIAL: usize = 16;
 const FEW: usize = 3;

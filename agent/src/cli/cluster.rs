@@ -4,14 +4,15 @@ use std::path::PathBuf;
 
 use anyhow::Context as _;
 use clap::Args;
-use sesame_gateway_api::api::NamespacedName;
-use sesame_published::join_token::is_label_value;
+use sesame_kinds::api::NamespacedName;
 use sesame_published::names::{DEFAULT_FLEET, DEFAULT_NAMESPACE, is_host_name};
 
-use crate::host::credentials;
-use crate::run::Source;
-use crate::source::cluster::ClusterSettings;
-use crate::source::update::Trusted;
+use sesame_engine::Source;
+use sesame_host::credentials;
+use sesame_sources::cluster::ClusterSettings;
+use sesame_sources::update::Trusted;
+
+use super::host::label;
 
 #[derive(Debug, Args)]
 pub(super) struct ClusterArgs {
@@ -41,15 +42,6 @@ pub(super) struct ClusterArgs {
     /// Name of this host in its reports; the system's host name by default.
     #[arg(long = "host", env = "SESAME_HOST", value_name = "NAME", conflicts_with_all = ["manifests", "snapshot_dir", "bundle_dir"])]
     host_name: Option<String>,
-    /// This host's zone, for the cluster's inventory.
-    #[arg(
-        long,
-        env = "SESAME_ZONE",
-        value_name = "NAME",
-        value_parser = label,
-        conflicts_with_all = ["manifests", "snapshot_dir", "bundle_dir"]
-    )]
-    zone: Option<String>,
 }
 
 impl ClusterArgs {
@@ -58,13 +50,13 @@ impl ClusterArgs {
         self,
         trusted: Trusted,
         gateways: Vec<NamespacedName>,
+        zone: String,
     ) -> anyhow::Result<Source> {
         let Self {
             kubeconfig,
             namespace,
             fleet,
             host_name,
-            zone,
         } = self;
         let kubeconfig = kubeconfig.map(credentials::resolve).transpose();
         let kubeconfig = kubeconfig.context("--kubeconfig")?;
@@ -89,20 +81,10 @@ impl ClusterArgs {
             gateways,
             fleet,
             host,
-            zone: zone.unwrap_or_default(),
+            zone,
             trusted,
             stored: None,
         }))
-    }
-}
-
-pub(super) fn label(text: &str) -> Result<String, String> {
-    if is_label_value(text) {
-        Ok(text.to_owned())
-    } else {
-        Err(format!(
-            "{text:?}: expected up to 63 letters, digits, \"-\", \"_\" and \".\""
-        ))
     }
 }
 

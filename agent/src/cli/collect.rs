@@ -16,11 +16,11 @@ use super::settings::LoadedSettings;
 use crate::collect::redact::Secrets;
 use crate::collect::{ReportPart, ReportPartSummary, archive, gather, header_values};
 use crate::doctor::findings;
-use crate::host::credentials;
-use crate::run::history::History;
-use crate::run::inspect::{self, InspectedGateway};
+use sesame_engine::history::History;
+use sesame_engine::inspect::{self, InspectedGateway};
+use sesame_host::credentials;
 #[cfg(feature = "cluster")]
-use crate::source::cluster::stored_token::StoredToken;
+use sesame_sources::cluster::stored_token::StoredToken;
 
 /// Collects the doctor's findings, status, history, settings, Envoy's own state, recent log lines
 /// and the kernel's limits in a .tar.zst file with mode 0600. Private keys, tokens, passwords and

@@ -17,17 +17,17 @@ use super::{Cli, Command, EXIT_FAULT, options, run};
 use crate::doctor::facts::{AgentFacts, ClusterFacts, HostFacts};
 use crate::doctor::gather::{GatherInputs, gather};
 use crate::doctor::{FindingSeverity, HostFinding, findings};
-use crate::host::{free_ports, processes};
-use crate::run::inspect::{self, InspectedGateway};
-use crate::run::reload::{Setting, SettingOrigin};
-use crate::run::report::Report;
-use crate::run::{RunOptions, Source};
+use sesame_engine::inspect::{self, InspectedGateway};
+use sesame_engine::reload::{Setting, SettingOrigin};
+use sesame_engine::report::Report;
+use sesame_engine::{RunOptions, Source};
+use sesame_host::{free_ports, processes};
 #[cfg(feature = "cluster")]
-use crate::seal::SealingKeys;
+use sesame_sources::cluster::{ClusterSettings, stored_token::StoredToken};
+use sesame_sources::last_good::LastGood;
+use sesame_sources::manifests::Manifests;
 #[cfg(feature = "cluster")]
-use crate::source::cluster::{ClusterSettings, stored_token::StoredToken};
-use crate::source::last_good::LastGood;
-use crate::source::manifests::Manifests;
+use sesame_sources::seal::SealingKeys;
 
 /// Works with or without a running agent, as root or as the agent's user. The exit code is 0 if
 /// nothing prevents this host from serving, and 1 otherwise.
@@ -215,7 +215,7 @@ fn gateways(state_dir: &Path, options: Option<&RunOptions>) -> Vec<InspectedGate
     }
     let mut manifests = Manifests::with_limits(dir, LastGood::none(), *limits);
     manifests.scan();
-    let resolved = sesame_gateway_api::resolve::resolve(manifests.world(), resolve).gateways;
+    let resolved = sesame_resolver::resolve(manifests.world(), resolve).gateways;
     for gateway in resolved.into_iter().map(InspectedGateway::of) {
         match gateways
             .iter_mut()

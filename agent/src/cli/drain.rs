@@ -6,8 +6,8 @@ use clap::Args;
 
 use super::agent::{self, AgentArgs};
 use super::{EXIT_FAULT, EXIT_USAGE, output};
-use crate::run::commands::{DrainLimits, InstanceCommand};
-use crate::run::shutdown::{StopRequest, end_left};
+use sesame_engine::commands::{DrainLimits, InstanceCommand};
+use sesame_engine::shutdown::{StopRequest, end_left};
 
 /// Grace period for clients that connect after the drain, before Envoy exits.
 const LATE_CLIENT_GRACE: Duration = Duration::from_secs(1);

@@ -10,8 +10,8 @@ use serde::Serialize;
 use super::EXIT_FAULT;
 use super::agent::{self, AgentArgs};
 use super::logs::sentence::plain;
-use crate::access_log::ObjectPattern;
-use crate::envoy::admin::{Admin, ClusterEndpoints, EndpointCounts};
+use sesame_envoy::access_log::ObjectPattern;
+use sesame_envoy::admin::{Admin, ClusterEndpoints, EndpointCounts};
 
 /// Shows where requests to a backend go, and what delays them: open connections, waiting requests
 /// and failed connections. The exit code is 1 if an endpoint receives no requests, connections to

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use clap::Args;
 
-use crate::envoy::settings::DEFAULT_DRAIN_TIME;
-use crate::run::DEFAULT_RUNTIME_DIR;
+use sesame_engine::DEFAULT_RUNTIME_DIR;
+use sesame_envoy::settings::DEFAULT_DRAIN_TIME;
 
 #[derive(Debug, Args)]
 pub(crate) struct EnvoyArgs {

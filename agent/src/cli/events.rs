@@ -12,7 +12,7 @@ use super::history::StateArgs;
 use super::logs::sentence::plain;
 use super::logs::since;
 use super::output::Format;
-use crate::run::events::{self, EVENTS_PATH, HostEvent};
+use sesame_engine::events::{self, EVENTS_PATH, HostEvent};
 
 const EVERY: Duration = Duration::from_secs(1);
 

@@ -4,10 +4,8 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use clap::Args;
-use sesame_gateway_api::api::NamespacedName;
-use sesame_gateway_api::explain::{
-    CandidateVerdict, ExplainRequest, Explanation, TextDetail, text,
-};
+use sesame_explain::{CandidateVerdict, ExplainRequest, Explanation, TextDetail, text};
+use sesame_kinds::api::NamespacedName;
 use sesame_proto::schema::Snapshot;
 
 use super::EXIT_FAULT;
@@ -15,9 +13,9 @@ use super::agent::{self, AgentArgs};
 use super::history::StateArgs;
 use super::host::HostArgs;
 use super::offline;
-use crate::run::explaining::{ExplainOrder, explain_accepted, explain_one};
-use crate::run::report::RefusedReport;
-use crate::source::problem::SourceProblem;
+use sesame_engine::explaining::{ExplainOrder, explain_accepted, explain_one};
+use sesame_engine::report::RefusedReport;
+use sesame_sources::problem::SourceProblem;
 
 /// Explains where a request goes, and why. The exit code is 0 if a route matches the request, 1 if
 /// none does.
@@ -173,7 +171,7 @@ fn from_manifests(
 #[cfg(test)]
 mod tests {
     use serde_json::json;
-    use sesame_gateway_api::explain::explain_any;
+    use sesame_explain::explain_any;
     use sesame_proto::schema::{Listener, Port};
 
     use super::*;

@@ -15,8 +15,8 @@ use super::agent::{self, AgentArgs};
 use super::host::HostArgs;
 use super::replay::ReplayArgs;
 use super::{EXIT_FAULT, manifests_diff};
-use crate::run::commands::InstanceCommand;
-use crate::run::history::{AcceptedGeneration, Difference, History};
+use sesame_engine::commands::InstanceCommand;
+use sesame_engine::history::{AcceptedGeneration, Difference, History};
 
 /// Source from which generations are read.
 #[derive(Debug, Args)]

@@ -3,10 +3,11 @@
 use std::net::IpAddr;
 
 use clap::Args;
-use sesame_gateway_api::resolve;
 
-use crate::host::free_ports::{BoundPort, PortMap};
-use crate::source::manifests::ReadLimits;
+use sesame_host::free_ports::{BoundPort, PortMap};
+use sesame_kinds::api::CONTROLLER_NAME;
+use sesame_proto::dns_name::is_label_value;
+use sesame_sources::manifests::ReadLimits;
 
 /// This host's settings for all of its Gateways.
 #[derive(Clone, Debug, Args)]
@@ -28,7 +29,7 @@ pub(crate) struct HostArgs {
     #[arg(
         long,
         env = "SESAME_CONTROLLER_NAME",
-        default_value = "projectsesame.io/gateway-controller",
+        default_value = CONTROLLER_NAME,
         value_name = "NAME"
     )]
     pub(crate) controller_name: String,
@@ -50,15 +51,32 @@ pub(crate) struct HostArgs {
         value_name = "N"
     )]
     pub(crate) trusted_hops: u32,
+    /// Divide rate limits with scope Fleet among this many hosts, unless a controller counts them.
+    #[arg(
+        long,
+        env = "SESAME_FLEET_HOSTS",
+        default_value_t = 1,
+        value_parser = clap::value_parser!(u32).range(1..=10_000),
+        value_name = "N"
+    )]
+    pub(crate) fleet_hosts: u32,
+    /// This host's zone, for zone preferences and the cluster's inventory.
+    #[arg(
+        long,
+        env = "SESAME_ZONE",
+        value_parser = zone,
+        value_name = "NAME"
+    )]
+    pub(crate) zone: Option<String>,
 }
 
 impl HostArgs {
-    pub(crate) fn resolve_options(&self) -> resolve::Options {
-        resolve::Options {
+    pub(crate) fn resolve_options(&self) -> sesame_resolver::Options {
+        sesame_resolver::Options {
             controller_name: self.controller_name.clone(),
             allow_local_endpoints: self.allow_local_endpoints,
             extra_minimal_ocg: self.extra_minimal_ocg,
-            ..resolve::Options::default()
+            ..sesame_resolver::Options::default()
         }
     }
 
@@ -102,10 +120,28 @@ fn port(text: &str) -> Result<u32, String> {
     }
 }
 
+/// The value is empty in Pods on nodes without a zone.
+fn zone(text: &str) -> Result<String, String> {
+    if text.is_empty() {
+        return Ok(String::new());
+    }
+    label(text)
+}
+
+pub(super) fn label(text: &str) -> Result<String, String> {
+    if is_label_value(text) {
+        Ok(text.to_owned())
+    } else {
+        Err(format!(
+            "{text:?}: expected up to 63 letters, digits, \"-\", \"_\" and \".\""
+        ))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::port_map;
-    use crate::host::free_ports::BoundPort::{Fixed, Free};
+    use sesame_host::free_ports::BoundPort::{Fixed, Free};
 
     #[test]
     fn port_map_parses_and_errors_name_fault() {

@@ -9,9 +9,9 @@ use super::agent;
 use super::output::Format;
 use super::seal::SealLikeAgentArgs;
 use super::settings::LoadedSettings;
-use crate::run::DEFAULT_STATE_DIR;
-use crate::seal::SealingKeys;
-use crate::source::bundles::state::BundleState;
+use sesame_engine::DEFAULT_STATE_DIR;
+use sesame_sources::bundles::state::BundleState;
+use sesame_sources::seal::SealingKeys;
 
 #[derive(Debug, Args)]
 pub(crate) struct IdentityArgs {

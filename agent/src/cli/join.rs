@@ -18,13 +18,13 @@ use super::agent::{self, AgentArgs};
 use super::seal::SealLikeAgentArgs;
 use super::settings::LoadedSettings;
 use super::store_credentials::CredentialStore;
-use crate::join::credentials;
-use crate::join::settings_file::DEFAULT_CONFIG;
-use crate::join::{exchange, owner, service, settings_file};
-use crate::run::DEFAULT_STATE_DIR;
-use crate::run::report::Report;
-use crate::seal::SealingKeys;
-use crate::source::cluster::stored_token::StoredToken;
+use sesame_engine::DEFAULT_STATE_DIR;
+use sesame_engine::report::Report;
+use sesame_sources::cluster::stored_token::StoredToken;
+use sesame_sources::join::credentials;
+use sesame_sources::join::settings_file::DEFAULT_CONFIG;
+use sesame_sources::join::{exchange, owner, service, settings_file};
+use sesame_sources::seal::SealingKeys;
 
 const EVERY: Duration = Duration::from_millis(250);
 
@@ -40,7 +40,7 @@ pub(crate) struct JoinArgs {
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
     /// This host's zone, shown in the cluster's inventory.
-    #[arg(long, value_name = "NAME", value_parser = super::cluster::label)]
+    #[arg(long, value_name = "NAME", value_parser = super::host::label)]
     zone: Option<String>,
     #[command(flatten)]
     places: Places,
@@ -195,7 +195,7 @@ impl Joined {
 /// Resolves symbolic links.
 fn resolved_state_dir(state_dir: &Path, may_create: bool) -> io::Result<PathBuf> {
     if may_create {
-        crate::host::create_directory(state_dir)?;
+        sesame_host::create_directory(state_dir)?;
     }
     state_dir.canonicalize()
 }

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 
 use clap::Args;
 
-use crate::envoy::process::launch;
+use sesame_envoy::process::launch;
 
 #[derive(Debug, Args)]
 pub(crate) struct LaunchArgs {

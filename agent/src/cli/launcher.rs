@@ -10,12 +10,12 @@ use clap::Args;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::envoy::EnvoyArgs;
-use crate::envoy::locate;
-use crate::envoy::process::identity::Executable;
-use crate::envoy::process::launcher::Server;
-use crate::envoy::process::succession;
-use crate::host::{core_dumps, create_directory, service_manager};
-use crate::run::shutdown::{any_left, end_all, end_own};
+use sesame_engine::shutdown::{any_left, end_all, end_own};
+use sesame_envoy::locate;
+use sesame_envoy::process::identity::Executable;
+use sesame_envoy::process::launcher::Server;
+use sesame_envoy::process::succession;
+use sesame_host::{core_dumps, create_directory, service_manager};
 
 #[derive(Debug, Args)]
 pub(crate) struct LauncherArgs {

@@ -11,10 +11,10 @@ use super::join::Places;
 use super::output;
 use super::seal::{SealLikeAgentArgs, options as seal_options};
 use super::settings::LoadedSettings;
-use crate::host::remove_if_exists;
-use crate::join::{credentials, leave, owner, service, settings_file};
-use crate::seal::{SealSettings, SealingKeys};
-use crate::source::cluster::stored_token::StoredToken;
+use sesame_host::remove_if_exists;
+use sesame_sources::cluster::stored_token::StoredToken;
+use sesame_sources::join::{credentials, leave, owner, service, settings_file};
+use sesame_sources::seal::{SealSettings, SealingKeys};
 
 /// Stops the service, if systemd runs it, removes this host from the cluster, and removes its
 /// credentials and the settings that `join` wrote.

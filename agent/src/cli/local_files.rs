@@ -4,7 +4,7 @@ use std::path::Path;
 
 use clap::Args;
 
-use crate::source::local::LocalFile;
+use sesame_sources::local::LocalFile;
 
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Certificates of this host")]

@@ -11,7 +11,7 @@ use tracing_subscriber::reload;
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{EnvFilter, Registry};
 
-use crate::host::journald;
+use sesame_host::journald;
 
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Logging")]

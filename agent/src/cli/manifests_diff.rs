@@ -3,14 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-use sesame_gateway_api::api::NamespacedName;
-use sesame_gateway_api::explain::{ChangedAnswer, changed_answers, changes_text};
-use sesame_gateway_api::resolve::ResolvedGateway;
+use sesame_explain::{ChangedAnswer, changed_answers, changes_text};
+use sesame_kinds::api::NamespacedName;
+use sesame_resolver::ResolvedGateway;
 
-use super::EXIT_FAULT;
 use super::agent::AgentArgs;
 use super::history::DiffArgs;
 use super::offline::{self, RemoteKeys};
+use super::{EXIT_FAULT, drains};
 
 /// Like `diff`, exits with 0 if all requests are handled in the same way, and with 1 otherwise.
 pub(super) fn main(
@@ -42,6 +42,14 @@ pub(super) fn main(
     }
     let names: BTreeSet<&NamespacedName> = old.keys().chain(new.keys()).collect();
     let wanted = agent.gateway.as_ref();
+    for (name, old) in old {
+        if wanted.is_none_or(|wanted| wanted == name)
+            && let Some(new) = new.get(name)
+        {
+            let versions = [old, new].map(|it| (&it.snapshot, &it.keys[..]));
+            drains::warn(agent, &args.host, name, versions)?;
+        }
+    }
     let mut changed: Vec<ChangedAnswer> = names
         .into_iter()
         .filter(|name| wanted.is_none_or(|wanted| wanted == *name))

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use clap::Args;
 use sesame_http_server::guard::GuardFiles;
 
-use crate::run::MetricsOptions;
+use sesame_engine::MetricsOptions;
 
 #[derive(Debug, Args)]
 pub(super) struct MetricsArgs {

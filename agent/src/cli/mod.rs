@@ -11,8 +11,10 @@ mod certs;
 #[cfg(feature = "cluster")]
 mod cluster;
 mod collect;
+mod compare;
 mod doctor;
 mod drain;
+mod drains;
 mod endpoints;
 mod envoy;
 mod events;
@@ -65,7 +67,7 @@ use self::logging::Logging;
 use self::settings::reader::SettingsReader;
 use self::settings::{ConfigArgs, LoadedSettings};
 use self::version::ProgramVersion;
-use crate::run::commands::InstanceCommand;
+use sesame_engine::commands::InstanceCommand;
 
 /// Exit code if the examined data has problems.
 pub const EXIT_FAULT: u8 = 1;
@@ -119,6 +121,8 @@ enum Command {
     /// Show the objects that differ between two accepted configurations, or the requests that two
     /// directories of manifests handle differently.
     Diff(Box<history::DiffArgs>),
+    /// Send the requests of an access log to two gateways, and list the answers that differ.
+    Compare(Box<compare::CompareArgs>),
     /// Show how a request would be routed, and why, without sending it: listener, virtual host,
     /// route, filters, backends.
     Explain(Box<explain::ExplainArgs>),
@@ -138,7 +142,7 @@ enum Command {
     Doctor(doctor::DoctorArgs),
     /// Collect the data for a bug report into one file, without keys or tokens.
     Collect(collect::CollectArgs),
-    /// Apply a revision that was held because it removes too much.
+    /// Apply a revision that was held because it removes too much, or drains connections.
     Accept,
     /// Join a cluster from outside with a token from `sesame-controller hosts token`.
     #[cfg(feature = "cluster")]
@@ -264,7 +268,7 @@ fn execute(
     match command {
         Command::Run(args) => run::main(*args, reader),
         Command::Render(args) => render::main(&args),
-        Command::Validate(args) => validate::main(&args, &config, loaded),
+        Command::Validate(args) => validate::main(&agent, &args, &config, loaded),
         Command::Status(args) => status::main(&agent, &args),
         Command::Restart(args) => restart::main(&agent, &args),
         Command::Drain(args) => drain::main(&agent, &args),
@@ -274,6 +278,7 @@ fn execute(
         Command::Events(args) => events::main(&agent, &args),
         Command::History(args) => history::history(&agent, &args),
         Command::Diff(args) => history::diff(&agent, &args),
+        Command::Compare(args) => compare::main(&agent, &args),
         Command::Explain(args) => explain::main(&agent, &args),
         Command::Why(args) => why::main(&agent, &args),
         Command::Rollback(args) => history::rollback(&agent, &args),

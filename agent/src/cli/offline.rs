@@ -3,24 +3,41 @@
 use std::path::Path;
 
 use anyhow::{Context as _, bail};
-use sesame_gateway_api::resolve::{Options, RemoteKeySets, Resolution, report_only, resolve};
+use sesame_kinds::world::{Kind, ObjectKey};
 use sesame_proto::encoded::Substitutes;
 use sesame_proto::jwks;
 use sesame_proto::key_sets::{KeySetCopies, KeySetCopy, KeySetRequests};
+use sesame_resolver::{ImpliedGateway, Options, RemoteKeySets, Resolution, report_only, resolve};
 
 use super::host::HostArgs;
-use crate::host::free_ports;
-use crate::run::system_ca;
-use crate::source::last_good::LastGood;
-use crate::source::manifests::Manifests;
-use crate::source::problem::SourceProblem;
+use sesame_engine::system_ca;
+use sesame_host::free_ports;
 use sesame_render::layout::XdsLayout;
 use sesame_render::limits::Limits;
+use sesame_sources::last_good::LastGood;
+use sesame_sources::manifests::Manifests;
+use sesame_sources::problem::SourceProblem;
 
 pub(crate) struct Offline {
     pub(crate) manifests: Manifests,
     pub(crate) problems: Vec<SourceProblem>,
     pub(crate) resolution: Resolution,
+    /// The Gateway that only a SesameConfiguration declares.
+    pub(crate) implied: Option<ImpliedGateway>,
+}
+
+impl Offline {
+    /// Returns file and line of the object, or of the configuration that declares it.
+    pub(crate) fn location(&self, object: &ObjectKey) -> Option<(&Path, usize)> {
+        let implied = self.implied.as_ref().filter(|_| self.is_implied(object));
+        let declared_by = implied.map(ImpliedGateway::declared_by);
+        self.manifests.location(declared_by.unwrap_or(object))
+    }
+
+    pub(crate) fn is_implied(&self, object: &ObjectKey) -> bool {
+        let mut implied = self.implied.iter();
+        implied.any(|it| object.kind == Kind::Gateway && object.name == it.name())
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +64,7 @@ pub(crate) fn preview(dir: &Path, host: &HostArgs) -> anyhow::Result<Offline> {
     Ok(read)
 }
 
-fn resolve_dir(
+pub(crate) fn resolve_dir(
     dir: &Path,
     host: &HostArgs,
     options: &Options,
@@ -66,6 +83,7 @@ fn resolve_dir(
     }
     let resolution = resolve(manifests.world(), options);
     Ok(Offline {
+        implied: ImpliedGateway::find(manifests.world(), options),
         manifests,
         problems: scan.problems.to_vec(),
         resolution,
@@ -106,9 +124,11 @@ pub(crate) fn render_options(host: &HostArgs) -> sesame_render::RenderOptions {
         layout: XdsLayout::new("/run/sesame/xds"),
         admin_socket: "/run/sesame/admin.sock".into(),
         trusted_hops: host.trusted_hops,
+        fleet_hosts: host.fleet_hosts,
         system_ca: system_ca::find(),
         endpoints: sesame_render::EndpointRules {
             local: host.allow_local_endpoints,
+            zone: host.zone.clone().unwrap_or_default(),
             ..sesame_render::EndpointRules::default()
         },
         // Only a running agent has session ticket keys and knows the access log destination.

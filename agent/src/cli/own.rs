@@ -8,7 +8,7 @@ use std::str::FromStr;
 use anyhow::Context as _;
 use clap::Args;
 
-use crate::host::give_directory;
+use sesame_host::give_directory;
 
 #[derive(Debug, Args)]
 pub(crate) struct OwnArgs {

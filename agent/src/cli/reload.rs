@@ -1,7 +1,7 @@
 //! `sesame-agent reload`: makes the running agent reload its settings.
 
 use super::agent::{self, AgentArgs};
-use crate::run::reload::Reloaded;
+use sesame_engine::reload::Reloaded;
 
 pub(crate) fn main(agent: &AgentArgs) -> anyhow::Result<u8> {
     let reloaded: Reloaded = agent::call(agent, "/reload")?;

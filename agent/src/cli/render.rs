@@ -8,9 +8,9 @@ use clap::{Args, ValueEnum};
 use serde_json::{Map, Value};
 use sesame_files::directory;
 use sesame_files::open::{self, Rule};
-use sesame_gateway_api::api::NamespacedName;
-use sesame_gateway_api::resolve::ResolvedGateway;
+use sesame_kinds::api::NamespacedName;
 use sesame_proto::signature::SigningKeys;
+use sesame_resolver::ResolvedGateway;
 
 use super::host::HostArgs;
 use super::offline::{self, RemoteKeys, render_options};

@@ -3,8 +3,8 @@
 use clap::Args;
 
 use super::agent::{self, AgentArgs};
-use crate::envoy::restart::Strategy;
-use crate::run::commands::InstanceCommand;
+use sesame_engine::commands::InstanceCommand;
+use sesame_envoy::restart::Strategy;
 
 #[derive(Debug, Args)]
 pub(crate) struct RestartArgs {

@@ -5,9 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 use clap::{Args, CommandFactory as _};
-use sesame_gateway_api::resolve;
 use sesame_proto::network::Network;
 use sesame_spans::SpanArgs;
 
@@ -22,8 +20,8 @@ use super::settings;
 use super::settings::effective::effective;
 use super::settings::reader::SettingsReader;
 use super::source::SourceArgs;
-use crate::run::reload::SettingsReading;
-use crate::run::{self, DEFAULT_STATE_DIR, HostEndpoints, OnStop, RunOptions};
+use sesame_engine::reload::SettingsReading;
+use sesame_engine::{DEFAULT_STATE_DIR, HostEndpoints, OnStop, RunOptions};
 
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
@@ -163,17 +161,6 @@ pub(crate) struct RunArgs {
         value_name = "SECONDS"
     )]
     takeover_seconds: u64,
-    /// Resolve changes incrementally if possible, or resolve everything on each change. The results
-    /// are the same.
-    #[arg(
-        long = "resolve",
-        env = "SESAME_RESOLVE",
-        hide = true,
-        action = clap::ArgAction::Set,
-        default_value = "incremental",
-        value_parser = PossibleValuesParser::new(["incremental", "full"]).map(|way| way == "incremental")
-    )]
-    incremental: bool,
 }
 
 /// A reload uses `reader` to parse the arguments and the settings file again.
@@ -183,11 +170,10 @@ pub(crate) fn main(args: RunArgs, reader: SettingsReader) -> anyhow::Result<u8> 
         options: options(args)?,
         settings: effective(&Cli::command(), reader.arguments.clone(), &loaded),
     };
-    run::run(reading, Arc::new(reader))?;
+    sesame_engine::run(reading, Arc::new(reader))?;
     Ok(0)
 }
 
-// This function is long because it destructures every argument, so that none is forgotten.
 pub(crate) fn options(args: RunArgs) -> anyhow::Result<RunOptions> {
     let RunArgs {
         source,
@@ -215,15 +201,11 @@ pub(crate) fn options(args: RunArgs) -> anyhow::Result<RunOptions> {
         metrics,
         spans,
         takeover_seconds,
-        incremental,
     } = args;
     let addresses = with_pools(&host.addresses, &address_pools)?;
     Ok(RunOptions {
-        source: source.source()?,
-        resolve: resolve::Options {
-            incremental,
-            ..host.resolve_options()
-        },
+        source: source.source(host.zone.as_deref().unwrap_or_default())?,
+        resolve: host.resolve_options(),
         limits: host.manifest_limits(),
         port_map: host.port_map,
         addresses,
@@ -231,6 +213,8 @@ pub(crate) fn options(args: RunArgs) -> anyhow::Result<RunOptions> {
         refuse_host_endpoints: host_endpoints.refused(is_in_pod()),
         report_every: Duration::from_secs(report_seconds),
         trusted_hops: host.trusted_hops,
+        fleet_hosts: host.fleet_hosts,
+        zone: host.zone.unwrap_or_default(),
         access_log: access_log.settings(&state_dir),
         local_files: local.files(&state_dir)?,
         seal: seal.settings(&state_dir),
@@ -258,7 +242,7 @@ pub(crate) fn options(args: RunArgs) -> anyhow::Result<RunOptions> {
 
 fn with_pools(addresses: &[IpAddr], pools: &[Network]) -> anyhow::Result<Vec<IpAddr>> {
     let mut addresses = addresses.to_vec();
-    let found = run::in_networks(pools);
+    let found = sesame_engine::in_networks(pools);
     if found.is_empty() && !pools.is_empty() {
         let pools: Vec<String> = pools.iter().map(ToString::to_string).collect();
         anyhow::bail!(

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum as _};
 
 use super::settings::LoadedSettings;
-use crate::seal::{SealMethod, SealSettings, make_credential};
+use sesame_sources::seal::{SealMethod, SealSettings, make_credential};
 
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Private keys at rest")]

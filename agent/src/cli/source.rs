@@ -6,14 +6,14 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use clap::Args;
 use sesame_files::open::{self, Rule};
-use sesame_gateway_api::api::NamespacedName;
+use sesame_kinds::api::NamespacedName;
 use sesame_proto::signature::TrustedKeys;
 
 use super::render::gateway_name;
-use crate::host::credentials;
-use crate::run::Source;
-use crate::source::bundles::BundleSettings;
-use crate::source::update::{Trusted, gateway_of};
+use sesame_engine::Source;
+use sesame_host::credentials;
+use sesame_sources::bundles::BundleSettings;
+use sesame_sources::update::{Trusted, gateway_of};
 
 const MAX_KEY_FILE_BYTES: u64 = 64 << 10;
 
@@ -82,7 +82,12 @@ struct OneSource {
 }
 
 impl SourceArgs {
-    pub(crate) fn source(self) -> anyhow::Result<Source> {
+    /// `zone` is shown in the cluster's inventory.
+    #[cfg_attr(
+        not(feature = "cluster"),
+        expect(unused_variables, reason = "only clusters have an inventory")
+    )]
+    pub(crate) fn source(self, zone: &str) -> anyhow::Result<Source> {
         match self.one {
             OneSource {
                 manifests: Some(dir),
@@ -102,9 +107,10 @@ impl SourceArgs {
                 gateways: self.gateway,
             })),
             #[cfg(feature = "cluster")]
-            OneSource { kube: true, .. } => self
-                .cluster
-                .source(trusted(&self.trusted_keys)?, self.gateway),
+            OneSource { kube: true, .. } => {
+                self.cluster
+                    .source(trusted(&self.trusted_keys)?, self.gateway, zone.to_owned())
+            }
             _ => anyhow::bail!(
                 "no source: set one of --manifests, --snapshot-dir, --bundle-dir and --kube"
             ),

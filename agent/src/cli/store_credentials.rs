@@ -13,10 +13,10 @@ use sesame_published::join_token::MAX_JOIN_TOKEN_BYTES;
 use super::agent::{self, AgentArgs};
 use super::seal::{SealLikeAgentArgs, options as seal_options};
 use super::settings::LoadedSettings;
-use crate::join::credentials::{self, Stored};
-use crate::join::owner;
-use crate::seal::{SealSettings, SealingKeys};
-use crate::source::cluster::stored_token::StoredToken;
+use sesame_sources::cluster::stored_token::StoredToken;
+use sesame_sources::join::credentials::{self, Stored};
+use sesame_sources::join::owner;
+use sesame_sources::seal::{SealSettings, SealingKeys};
 
 pub(super) struct CredentialStore<'a> {
     pub(super) owner: Option<owner::Owner>,

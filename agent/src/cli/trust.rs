@@ -10,8 +10,8 @@ use sesame_proto::signature::{MAX_KEYS, TrustedKeys};
 use super::EXIT_FAULT;
 use super::output::Format;
 use super::source::read_trusted;
-use crate::run::DEFAULT_STATE_DIR;
-use crate::source::bundles::state::BundleState;
+use sesame_engine::DEFAULT_STATE_DIR;
+use sesame_sources::bundles::state::BundleState;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum TrustCommand {

@@ -9,18 +9,19 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use jiff::Timestamp;
 use serde::Serialize;
-use sesame_gateway_api::resolve::Problem;
-use sesame_gateway_api::status::{ConditionStatus, Reason, Section, Statuses};
-use sesame_gateway_api::world::{Kind, ObjectKey};
+use sesame_kinds::status::{ConditionStatus, Reason, Section, Statuses};
+use sesame_kinds::world::{Kind, ObjectKey};
+use sesame_resolver::Problem;
 
-use super::EXIT_FAULT;
+use super::agent::AgentArgs;
 use super::host::HostArgs;
 use super::offline::{self, Offline, render_options};
 use super::output::Format;
 use super::settings::{ConfigArgs, LoadedSettings};
-use crate::envoy::locate::locate;
-use crate::envoy::validate::{Validity, validate};
-use crate::source::problem::{Severity, SourceProblem};
+use super::{EXIT_FAULT, drains};
+use sesame_envoy::locate::locate;
+use sesame_envoy::validate::{Validity, validate};
+use sesame_sources::problem::{Severity, SourceProblem};
 
 #[derive(Debug, Args)]
 pub(crate) struct ValidateArgs {
@@ -37,6 +38,9 @@ pub(crate) struct ValidateArgs {
     /// Envoy binary that validates the rendered configuration; by default, `envoy` on the PATH.
     #[arg(long, env = "ENVOY", value_name = "PATH")]
     envoy: Option<PathBuf>,
+    /// State directory of this host's agent, to warn about connections that the change would drain.
+    #[arg(long, env = "SESAME_STATE_DIR", value_name = "DIR")]
+    state_dir: Option<PathBuf>,
     /// Output format.
     #[arg(long, short, default_value = "table")]
     output: Format,
@@ -77,12 +81,13 @@ struct EnvoyVerdict {
 }
 
 pub(crate) fn main(
+    agent: &AgentArgs,
     args: &ValidateArgs,
     config: &ConfigArgs,
     loaded: &LoadedSettings,
 ) -> anyhow::Result<u8> {
     match &args.manifests {
-        Some(manifests) if !args.is_of_settings(config) => self::manifests(args, manifests),
+        Some(manifests) if !args.is_of_settings(config) => self::manifests(agent, args, manifests),
         _ => super::validate_settings::main(loaded, args.output),
     }
 }
@@ -93,7 +98,7 @@ impl ValidateArgs {
     }
 }
 
-fn manifests(args: &ValidateArgs, manifests: &Path) -> anyhow::Result<u8> {
+fn manifests(agent: &AgentArgs, args: &ValidateArgs, manifests: &Path) -> anyhow::Result<u8> {
     let read = offline::preview(manifests, &args.host)?;
     let mut findings = findings(&read, Timestamp::now());
     let mut verdicts = BTreeMap::new();
@@ -113,6 +118,9 @@ fn manifests(args: &ValidateArgs, manifests: &Path) -> anyhow::Result<u8> {
                 ..error
             })
         }));
+        if let Some(state_dir) = args.state_dir.as_deref().or(agent.state_of_host()) {
+            drains::warn_of_running(agent, &args.host, state_dir, gateway)?;
+        }
         let bootstrap = sesame_render::static_bootstrap(&rendered)?;
         let verdict = match runtime.block_on(validate(&binary, scratch.path(), &bootstrap))? {
             Validity::Valid => EnvoyVerdict {
@@ -138,12 +146,13 @@ fn manifests(args: &ValidateArgs, manifests: &Path) -> anyhow::Result<u8> {
 
 fn findings(read: &Offline, now: Timestamp) -> Vec<Finding> {
     let Offline {
-        manifests,
+        manifests: _,
         problems,
         resolution,
+        implied: _,
     } = read;
     let located =
-        |problem: &Problem| SourceProblem::of_object(problem, manifests.location(&problem.object));
+        |problem: &Problem| SourceProblem::of_object(problem, read.location(&problem.object));
     let mut findings: Vec<Finding> = problems.iter().cloned().map(Finding::from).collect();
     let located_problems = resolution.problems.iter().map(located);
     findings.extend(located_problems.map(Finding::from));

@@ -13,7 +13,7 @@ use super::settings::LoadedSettings;
 use super::settings::arguments::in_one_line;
 use super::settings::effective::effective;
 use super::{Cli, Command, EXIT_FAULT, options, run};
-use crate::run::reload::{LIVE, Setting, SettingOrigin};
+use sesame_engine::reload::{LIVE, Setting, SettingOrigin};
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]

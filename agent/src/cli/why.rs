@@ -7,10 +7,10 @@ use anyhow::bail;
 use clap::Args;
 use serde::Serialize;
 use serde_json::Value;
-use sesame_gateway_api::api::NamespacedName;
-use sesame_gateway_api::explain::{ServedPlace, served, served_text};
-use sesame_gateway_api::status::{ShownCondition, Statuses, conditions_of};
-use sesame_gateway_api::world::{Kind, ObjectKey};
+use sesame_explain::{ServedPlace, served, served_text};
+use sesame_kinds::api::NamespacedName;
+use sesame_kinds::status::{ShownCondition, Statuses, conditions_of};
+use sesame_kinds::world::{Kind, ObjectKey};
 
 use super::EXIT_FAULT;
 use super::agent::{self, AgentArgs};
@@ -18,7 +18,7 @@ use super::history::StateArgs;
 use super::host::HostArgs;
 use super::offline;
 use super::render::gateway_name;
-use crate::run::explaining::served_accepted;
+use sesame_engine::explaining::served_accepted;
 
 /// Shows which Gateways serve an object, its conditions, and what keeps requests from reaching it.
 /// The exit code is 0 if it is served without problems, else 1.
@@ -71,7 +71,7 @@ pub(crate) fn main(agent: &AgentArgs, args: &WhyArgs) -> anyhow::Result<u8> {
 fn from_manifests(args: &WhyArgs, object: &ObjectKey) -> anyhow::Result<ObjectAnswer> {
     let manifests = args.manifests.clone().unwrap_or_default();
     let read = offline::preview(&manifests, &args.host)?;
-    if !read.manifests.world().contains(object) {
+    if !read.manifests.world().contains(object) && !read.is_implied(object) {
         bail!("--manifests {}: no {object}", manifests.display());
     }
     let name = object.to_string();

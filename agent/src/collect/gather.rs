@@ -6,13 +6,14 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use sesame_proto::keys::KeyPair;
+use sesame_proto::salts::without_salt;
 
 use super::ReportPart;
 use crate::doctor::systemd::output;
-use crate::envoy::Admin;
-use crate::envoy::log::ENVOY_LOG;
-use crate::host::entries;
-use crate::run::inspect::InspectedGateway;
+use sesame_engine::inspect::InspectedGateway;
+use sesame_envoy::Admin;
+use sesame_envoy::log::ENVOY_LOG;
+use sesame_host::entries;
 
 const LOG_TAIL: u64 = 1 << 20;
 const MAX_SECRET: u64 = 256 << 10;
@@ -153,8 +154,9 @@ pub(crate) fn secrets(
     for KeyPair { private_key, .. } in keys {
         // Credentials are stored as `name:value`, but other parts may contain only the value.
         let credentials = String::from_utf8_lossy(private_key);
-        let credentials = credentials.lines().filter_map(|line| line.split_once(':'));
-        secrets.extend(credentials.map(|(_, value)| value.as_bytes().to_vec()));
+        let lines = credentials.lines().filter_map(|line| line.split_once(':'));
+        secrets.extend(lines.map(|(_, value)| value.as_bytes().to_vec()));
+        secrets.push(without_salt(&credentials).as_bytes().to_vec());
         secrets.push(private_key.clone());
     }
     let named = std::env::vars_os().filter(|(name, _)| {

@@ -7,7 +7,7 @@ use super::facts::ClusterFacts;
 /// Total time limit for all requests.
 const TIMEOUT: Duration = Duration::from_secs(15);
 
-pub(crate) async fn ask(settings: &crate::source::cluster::ClusterSettings) -> ClusterFacts {
+pub(crate) async fn ask(settings: &sesame_sources::cluster::ClusterSettings) -> ClusterFacts {
     let asked = tokio::time::timeout(TIMEOUT, questions(settings)).await;
     asked.unwrap_or_else(|_| ClusterFacts {
         unreachable: Some(format!("no response within {} s", TIMEOUT.as_secs())),
@@ -15,8 +15,8 @@ pub(crate) async fn ask(settings: &crate::source::cluster::ClusterSettings) -> C
     })
 }
 
-async fn questions(settings: &crate::source::cluster::ClusterSettings) -> ClusterFacts {
-    use crate::source::cluster::{connect, describe_error};
+async fn questions(settings: &sesame_sources::cluster::ClusterSettings) -> ClusterFacts {
+    use sesame_sources::cluster::{connect, describe_error};
 
     let unreachable = |why: String| ClusterFacts {
         unreachable: Some(why),

@@ -13,12 +13,12 @@ use super::facts::{
     AgentFacts, ClockFacts, ClusterFacts, DiskFacts, EnvoyFacts, HostFacts, InotifyFacts, PortFacts,
 };
 use super::{paths, systemd};
-use crate::envoy::process::shared_memory;
-use crate::envoy::{locate, restart};
-use crate::host::inotify::Budget;
-use crate::host::is_in_memory;
-use crate::host::{can_bind, limits, listening, port_owner};
-use crate::run::inspect::{InspectedGateway, envoys};
+use sesame_engine::inspect::{InspectedGateway, envoys};
+use sesame_envoy::process::shared_memory;
+use sesame_envoy::{locate, restart};
+use sesame_host::inotify::Budget;
+use sesame_host::is_in_memory;
+use sesame_host::{can_bind, limits, listening, port_owner};
 
 #[derive(Clone, Debug)]
 pub(crate) struct GatherInputs {

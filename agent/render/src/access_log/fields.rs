@@ -40,6 +40,15 @@ pub(super) const REQUEST: Fields = &[
         Fact::ListenerAuthorizationUs,
         "%FILTER_STATE(listener_external_auth/0:FIELD:latency_us)%",
     ),
+    // Envoy stores the names of policies under the filter name from `address_filters`.
+    (
+        Fact::RefusedBy,
+        "%DYNAMIC_METADATA(envoy.filters.http.rbac:enforced_effective_policy_id)%",
+    ),
+    (
+        Fact::ReportedBy,
+        "%DYNAMIC_METADATA(envoy.filters.http.rbac:reported_shadow_effective_policy_id)%",
+    ),
     (Fact::BytesReceived, "%BYTES_RECEIVED%"),
     (Fact::BytesSent, "%BYTES_SENT%"),
     (Fact::UserAgent, "%REQ(USER-AGENT):256%"),

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use bytes::Bytes;
 use envoy_types::pb::envoy::config::bootstrap::v3::{
     Admin, Bootstrap, LayeredRuntime, RuntimeLayer,
-    bootstrap::{DeferredStatOptions, DynamicResources},
+    bootstrap::{DeferredStatOptions, DynamicResources, StaticResources},
     runtime_layer::{LayerSpecifier, RtdsLayer},
 };
 use envoy_types::pb::envoy::config::core::v3::{Address, Node, Pipe, address};
@@ -24,6 +24,7 @@ use envoy_types::pb::envoy::r#type::matcher::v3::{
 use envoy_types::pb::google::protobuf::{Struct, Value, value};
 use prost::Message as _;
 
+use crate::clusters::fleet;
 use crate::clusters::shares::LAYER;
 use crate::context::RenderOptions;
 use crate::layout::XdsLayout;
@@ -45,6 +46,7 @@ pub fn bootstrap(options: &RenderOptions) -> Bytes {
         layout,
         admin_socket,
         trusted_hops: _,
+        fleet_hosts: _,
         system_ca: _,
         session_tickets: _,
         stand_in_tickets: _,
@@ -62,6 +64,11 @@ pub fn bootstrap(options: &RenderOptions) -> Bytes {
             }),
             // Keep the admin socket reachable when clients use up all connections.
             ignore_global_conn_limit: true,
+            ..Default::default()
+        }),
+        cluster_manager: Some(fleet::manager()),
+        static_resources: Some(StaticResources {
+            clusters: vec![fleet::in_file(&layout.fleet())],
             ..Default::default()
         }),
         dynamic_resources: Some(DynamicResources {
@@ -133,6 +140,8 @@ fn statistics() -> StatsConfig {
         // Clusters are excluded, because Envoy keeps these counters even for clusters that are
         // never updated.
         MatchPattern::SafeRegex(wrappers::regex(r"(http|sds)\..*\.update_(attempt|failure)")),
+        // Envoy divides fleet limits by this value.
+        MatchPattern::Exact(fleet::MEMBERS.to_owned()),
         MatchPattern::Prefix("listener_manager.".to_owned()),
         MatchPattern::Prefix("cluster_manager.".to_owned()),
         MatchPattern::Prefix("server.".to_owned()),
@@ -142,6 +151,9 @@ fn statistics() -> StatsConfig {
         // such as `80.external`.
         MatchPattern::SafeRegex(wrappers::regex(
             r"cluster\..*/[^./]+\.upstream_(rq_([1-5]xx|active|retry|timeout|per_try_timeout|rx_reset|pending_overflow)|cx_(active|connect_fail|none_healthy|destroy_remote_with_active_rq|[rt]x_bytes_total))",
+        )),
+        MatchPattern::SafeRegex(wrappers::regex(
+            r"cluster\..*/[^./]+\.ratelimit\.over_limit",
         )),
         MatchPattern::SafeRegex(wrappers::regex(
             r"vhost\..*\.route\.[A-Za-z]+/[^/]+/[^/]+\.upstream_rq_([1-5]xx|time)",
@@ -156,6 +168,9 @@ fn statistics() -> StatsConfig {
             r"(reported_)?rate_limits\.http_local_rate_limit\.rate_limited",
         )),
         MatchPattern::SafeRegex(wrappers::regex(
+            r"http\.[^.]*\.rbac\.(reported_\.)?policy\..*\.(shadow_)?denied",
+        )),
+        MatchPattern::SafeRegex(wrappers::regex(
             r"udp\.[^.]+\.downstream_(sess_(total|active)|sess_[rt]x_(datagrams|bytes))",
         )),
     ];
@@ -166,14 +181,23 @@ fn statistics() -> StatsConfig {
         stats_matcher: Some(StatsMatcher {
             stats_matcher: Some(stats_matcher::StatsMatcher::InclusionList(list)),
         }),
-        // Envoy's built-in tag rules cannot extract the route, because virtual host and route names
-        // contain dots.
-        stats_tags: vec![TagSpecifier {
-            tag_name: "sesame.route".to_owned(),
-            tag_value: Some(TagValue::Regex(
-                r"^vhost\.(.*\.route\.([A-Za-z]+/[^/]+/[^/]+)\.)upstream_rq_".to_owned(),
-            )),
-        }],
+        // Envoy's built-in tag rules cannot extract routes and policies, because the names of virtual
+        // hosts, routes and policies contain dots.
+        stats_tags: [
+            (
+                "sesame.route",
+                r"^vhost\.(.*\.route\.([A-Za-z]+/[^/]+/[^/]+)\.)upstream_rq_",
+            ),
+            (
+                "sesame.policy",
+                r"^http\.[^.]*\.rbac\.(?:reported_\.)?policy\.((.+)\.)(?:shadow_)?denied$",
+            ),
+        ]
+        .map(|(name, regex)| TagSpecifier {
+            tag_name: name.to_owned(),
+            tag_value: Some(TagValue::Regex(regex.to_owned())),
+        })
+        .to_vec(),
         ..Default::default()
     }
 }

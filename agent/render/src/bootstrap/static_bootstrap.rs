@@ -12,6 +12,9 @@ use envoy_types::pb::envoy::config::core::v3::{
 use envoy_types::pb::envoy::config::endpoint::v3::ClusterLoadAssignment;
 use envoy_types::pb::envoy::config::listener::v3::{Listener, filter};
 use envoy_types::pb::envoy::config::route::v3::RouteConfiguration;
+use envoy_types::pb::envoy::extensions::filters::http::oauth2::v3::{
+    OAuth2PerRoute, o_auth2_credentials::TokenFormation,
+};
 use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::{
     HttpConnectionManager, http_connection_manager::RouteSpecifier, http_filter,
 };
@@ -25,7 +28,9 @@ use envoy_types::pb::google::protobuf::Any;
 use envoy_types::util::pack_any;
 use prost::{DecodeError, Message, Name};
 
+use crate::clusters::fleet;
 use crate::connection_ids;
+use crate::http::oidc;
 use crate::rendered::{Rendered, Resource, find};
 
 /// Returns an error only if the bytes do not come from `render`.
@@ -39,6 +44,7 @@ pub fn static_bootstrap(rendered: &Rendered) -> Result<Bytes, DecodeError> {
         filters,
         // Connection shares cannot make the configuration invalid.
         shares: _,
+        fleet_hosts: _,
         problems: _,
         inline: _,
         in_files: _,
@@ -53,10 +59,12 @@ pub fn static_bootstrap(rendered: &Rendered) -> Result<Bytes, DecodeError> {
         .filter_map(|it| it.udp_listener_config.as_ref());
     let is_http3 = over_udp.any(|it| it.quic_options.is_some());
     let clusters = clusters.iter().map(|it| cluster(it, endpoints));
+    let clusters = clusters.chain([Ok(fleet::alone())]);
     let secrets = secrets.iter().map(|it| Secret::decode(&*it.bytes));
     let secrets = secrets.chain(is_http3.then(|| Ok(connection_ids::example())));
     let bootstrap = Bootstrap {
         node: Some(super::node()),
+        cluster_manager: Some(fleet::manager()),
         layered_runtime: Some(super::runtime()),
         static_resources: Some(StaticResources {
             listeners,
@@ -91,13 +99,19 @@ fn listener(
                         return Ok(());
                     };
                     let name = rds.route_config_name.as_str();
-                    let table = match find(tables, name) {
+                    let mut table = match find(tables, name) {
                         Some(table) => RouteConfiguration::decode(&*table.bytes)?,
                         None => RouteConfiguration {
                             name: name.to_owned(),
                             ..Default::default()
                         },
                     };
+                    let hosts = table.virtual_hosts.iter_mut();
+                    for route in hosts.flat_map(|host| &mut host.routes) {
+                        if let Some(login) = route.typed_per_filter_config.get_mut(oidc::FILTER) {
+                            static_login(login)?;
+                        }
+                    }
                     manager.route_specifier = Some(RouteSpecifier::RouteConfig(table));
                     Ok(())
                 })?;
@@ -168,6 +182,21 @@ fn static_secrets(socket: Option<&mut TransportSocket>) -> Result<(), DecodeErro
     })?;
     change(config, |header: &mut ProxyProtocolUpstreamTransport| {
         static_secrets(header.transport_socket.as_mut())
+    })
+}
+
+/// Removes the sources of a login's secrets, as [`static_secrets`] does.
+fn static_login(config: &mut Any) -> Result<(), DecodeError> {
+    change(config, |login: &mut OAuth2PerRoute| {
+        let credentials = login.config.as_mut().and_then(|it| it.credentials.as_mut());
+        if let Some(credentials) = credentials {
+            let cookies = credentials.token_formation.as_mut();
+            let cookies = cookies.map(|TokenFormation::HmacSecret(secret)| secret);
+            for secret in credentials.token_secret.iter_mut().chain(cookies) {
+                secret.sds_config = None;
+            }
+        }
+        Ok(())
     })
 }
 

@@ -6,8 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use sesame_proto::encoded::{BackendChanges, EncodedSnapshot, EncodedTable};
-use sesame_proto::schema::Backend;
+use sesame_proto::encoded::{BackendChanges, EncodedSnapshot};
+use sesame_proto::schema::{Backend, EndpointSet};
 
 use super::{MAX_SEARCHES, route_table_patch};
 use crate::budget::Subscriptions;
@@ -17,12 +17,10 @@ use crate::context::{RenderContext, RenderOptions};
 use crate::http::request_filters;
 use crate::rendered::{RenderProblems, Rendered, Resource, find};
 
-/// `rendered` must be the rendering of `before` and contain no problems. `old` and `new` are the
-/// encoded route tables of both snapshots.
+/// `rendered` must be the rendering of `before` and contain no problems.
 pub(crate) fn render(
     rendered: &Rendered,
     [before, now]: [&EncodedSnapshot; 2],
-    [old, new]: [&[EncodedTable<'_>]; 2],
     options: &RenderOptions,
 ) -> Option<Rendered> {
     let changes = now.backend_changes(before, MAX_SEARCHES)?;
@@ -37,13 +35,17 @@ pub(crate) fn render(
         return None;
     }
     let BackendChanges { come, gone, sets } = &changes;
+    // The number of hosts affects rate limits.
+    if sets.iter().any(|name| EndpointSet::counts_hosts(name)) {
+        return None;
+    }
     let backend_sets = come.iter().chain(gone).map(|it| it.endpoints.as_str());
     let touched: BTreeSet<&str> = sets
         .iter()
         .map(String::as_str)
         .chain(backend_sets)
         .collect();
-    let found = now.endpoints_of(&touched)?;
+    let found = now.endpoints_of(&touched);
     let mut problems = RenderProblems::default();
     endpoints::check(&found, &options.endpoints, &mut problems);
     if !problems.is_empty() {
@@ -55,6 +57,7 @@ pub(crate) fn render(
     touched_backends.retain(|backend| touched.contains(backend.endpoints.as_str()));
     let clusters = clusters(rendered, &changes, &touched_backends, &sets, &context)?;
     context.clusters = &clusters;
+    let (old, new) = (before.route_tables(), now.route_tables());
     let route_tables = route_table_patch::render(&rendered.route_tables, old, new, &context)?;
     let files = endpoints::render(&touched_backends, &sets, &context);
     let files = files.into_iter().map(|it| (it.name.clone(), it)).collect();

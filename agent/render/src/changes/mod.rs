@@ -7,13 +7,13 @@ mod route_table_patch;
 
 use std::sync::Arc;
 
-use sesame_proto::encoded::{EncodedSnapshot, EncodedTable};
+use sesame_proto::encoded::EncodedSnapshot;
 use sesame_proto::schema::{Backend, Edge, EndpointSet, RateLimit};
 
 use crate::budget::Subscriptions;
 use crate::clusters::{self, endpoints};
 use crate::context::{RenderContext, RenderOptions};
-use crate::http::request_filters;
+use crate::http::{protocol_options, request_filters};
 use crate::rendered::{RenderProblems, Rendered, Resource, find};
 use crate::whole;
 
@@ -32,24 +32,28 @@ pub fn routes_after(
     if !rendered.problems.is_empty() {
         return None;
     }
+    let rest = now.rest();
     let context = RenderContext {
         options,
         gateway: "",
-        edge: now.edge(),
+        edge: rest.edge.unwrap_or_default(),
+        stream_idle_ms: protocol_options::shortest_stream_idle_ms(rest),
         // Route tables do not depend on these two fields.
         tracing: None,
         log_output: None,
-        measured_routes: now.measured_routes(),
-        rate_limits: RateLimit::usable(now.rate_limits()),
-        filters: request_filters::of_snapshot(now.filters(), now.shared_filters()),
+        measured_routes: &rest.measured_routes,
+        rate_limits: RateLimit::usable(&rest.rate_limits),
+        fleet_hosts: rendered.fleet_hosts,
+        filters: request_filters::of_snapshot(rest.filters.as_deref(), &rest.shared_filters),
+        // All secrets that a route may use are in files; otherwise, there is a problem.
         subscriptions: Subscriptions::default(),
-        secrets: &[],
+        secrets: &rendered.secrets,
         clusters: &rendered.clusters,
         route_tables: &[],
     };
-    let (before, now) = (before.route_tables()?, now.route_tables()?);
+    let (before, now) = (before.route_tables(), now.route_tables());
     Some(Rendered {
-        route_tables: route_table_patch::render(&rendered.route_tables, &before, &now, &context)?,
+        route_tables: route_table_patch::render(&rendered.route_tables, before, now, &context)?,
         ..rendered.clone()
     })
 }
@@ -65,16 +69,14 @@ pub fn backends_after(
     if !rendered.problems.is_empty() {
         return None;
     }
-    let (old, new) = (before.route_tables()?, now.route_tables()?);
-    let (snapshots, tables) = ([before, now], [&old[..], &new[..]]);
-    backend_patch::render(rendered, snapshots, tables, options)
-        .or_else(|| around_tables(rendered, snapshots, tables, options))
+    let snapshots = [before, now];
+    backend_patch::render(rendered, snapshots, options)
+        .or_else(|| around_tables(rendered, snapshots, options))
 }
 
 fn around_tables(
     rendered: &Rendered,
     [before, now]: [&EncodedSnapshot; 2],
-    [old, new]: [&[EncodedTable<'_>]; 2],
     options: &RenderOptions,
 ) -> Option<Rendered> {
     let tables = |context: &RenderContext<'_>, _: &mut RenderProblems| {
@@ -85,6 +87,7 @@ fn around_tables(
         {
             return Err(());
         }
+        let (old, new) = (before.route_tables(), now.route_tables());
         route_table_patch::render(&rendered.route_tables, old, new, context)
             .map(|tables| tables.to_vec())
             .ok_or(())
@@ -123,7 +126,12 @@ pub fn endpoints_after(
     backends: &[Backend],
     options: &RenderOptions,
 ) -> Option<Rendered> {
-    if !rendered.problems.is_empty() {
+    // The number of hosts affects rate limits.
+    if !rendered.problems.is_empty()
+        || changed
+            .iter()
+            .any(|set| EndpointSet::counts_hosts(&set.name))
+    {
         return None;
     }
     let mut problems = RenderProblems::default();
@@ -148,10 +156,12 @@ pub fn endpoints_after(
         clusters: &rendered.clusters,
         gateway: "",
         edge: Edge::default(),
+        stream_idle_ms: 0,
         tracing: None,
         log_output: None,
         measured_routes: &[],
         rate_limits: &[],
+        fleet_hosts: rendered.fleet_hosts,
         filters: request_filters::of_snapshot(None, &[]),
         secrets: &[],
         route_tables: &[],

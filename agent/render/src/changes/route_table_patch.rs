@@ -6,9 +6,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use prost::Message as _;
 use sesame_proto::encoded::EncodedTable;
-use sesame_proto::schema::VirtualHost;
 use sesame_proto::wire::{append, contents};
 
 use crate::context::RenderContext;
@@ -18,15 +16,15 @@ use crate::rendered::{RenderProblems, Resource};
 /// `rendered` must be the rendering of `old` and contain no problems.
 pub(super) fn render(
     rendered: &[Resource],
-    old: &[EncodedTable<'_>],
-    new: &[EncodedTable<'_>],
+    old: &[EncodedTable],
+    new: &[EncodedTable],
     context: &RenderContext<'_>,
 ) -> Option<Arc<[Resource]>> {
     if old.len() != rendered.len() || old.len() != new.len() {
         return None;
     }
     let tables = old.iter().zip(new).zip(rendered);
-    let table = |((old, new), rendered): ((&EncodedTable<'_>, &EncodedTable<'_>), &Resource)| {
+    let table = |((old, new), rendered): ((&EncodedTable, &EncodedTable), &Resource)| {
         if old.name != new.name || old.name != rendered.name {
             None
         } else if old.hosts == new.hosts {
@@ -45,11 +43,11 @@ pub(super) fn render(
 
 fn table(
     rendered: &Resource,
-    old: &EncodedTable<'_>,
-    new: &EncodedTable<'_>,
+    old: &EncodedTable,
+    new: &EncodedTable,
     context: &RenderContext<'_>,
 ) -> Option<Vec<u8>> {
-    let table = new.name;
+    let table = new.name.as_str();
     let mut bytes = route_tables::head(table, context);
     let hosts = rendered.bytes.strip_prefix(bytes.as_slice())?;
     let kept = contents(hosts, VIRTUAL_HOSTS)?;
@@ -72,14 +70,14 @@ fn table(
         let place = if in_place {
             Some(place)
         } else {
-            check_domain(new.domain, &mut seen).ok()?;
-            places.get(new.domain).copied()
+            check_domain(new.domain(), &mut seen).ok()?;
+            places.get(new.domain()).copied()
         };
         match place.and_then(|place| Some((old.hosts.get(place)?, kept.get(place)?))) {
             Some((old, kept)) if old == new => append(VIRTUAL_HOSTS, kept, &mut bytes),
             _ => {
                 host.clear();
-                let virtual_host = VirtualHost::decode(new.bytes).ok()?;
+                let virtual_host = new.decoded();
                 route_tables::render_host(&virtual_host, table, context, &mut problems, &mut host);
                 append(VIRTUAL_HOSTS, &host, &mut bytes);
             }

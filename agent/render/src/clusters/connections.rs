@@ -18,8 +18,9 @@ use envoy_types::pb::envoy::extensions::upstreams::http::v3::{
 };
 use envoy_types::util::pack_any;
 use sesame_proto::schema::backend_connections::ProxyProtocol;
-use sesame_proto::schema::{AppProtocol, BackendConnections, Keepalive, MAX_BACKEND_MS};
+use sesame_proto::schema::{AppProtocol, BackendConnections, Edge, Keepalive, MAX_BACKEND_MS};
 
+use crate::http::protocol_options::header_case;
 use crate::wrappers;
 
 const CONNECT_TIMEOUT_MS: u64 = 5_000;
@@ -42,6 +43,7 @@ pub(super) fn into(
     connections: &BackendConnections,
     idle_timeout_ms: Option<u64>,
     protocol: AppProtocol,
+    edge: Edge,
 ) {
     let BackendConnections {
         connect_timeout_ms,
@@ -61,11 +63,19 @@ pub(super) fn into(
         max_connection_duration: duration
             .and_then(|it| wrappers::milliseconds(it.min(MAX_BACKEND_MS))),
         max_requests_per_connection: own(*max_requests).and_then(wrappers::uint32),
-        max_headers_count: wrappers::uint32(MAX_RESPONSE_HEADERS),
-        max_response_headers_kb: wrappers::uint32(MAX_RESPONSE_HEADERS_KIB),
+        max_headers_count: wrappers::uint32(
+            edge.max_response_headers
+                .unwrap_or(MAX_RESPONSE_HEADERS)
+                .clamp(1, 10_000),
+        ),
+        max_response_headers_kb: wrappers::uint32(
+            edge.max_response_headers_kib
+                .unwrap_or(MAX_RESPONSE_HEADERS_KIB)
+                .clamp(1, 8192),
+        ),
         ..Default::default()
     };
-    set_http(cluster, options, protocol);
+    set_http(cluster, options, protocol, edge);
     if protocol == AppProtocol::UdpDatagrams {
         return;
     }
@@ -82,10 +92,13 @@ pub(super) fn into(
     cluster.transport_socket = Some(with_header(version, inner));
 }
 
-fn set_http(cluster: &mut Cluster, common: CommonOptions, protocol: AppProtocol) {
+fn set_http(cluster: &mut Cluster, common: CommonOptions, protocol: AppProtocol, edge: Edge) {
     let config = match protocol {
         AppProtocol::Http1 | AppProtocol::Websocket => {
-            ProtocolConfig::HttpProtocolOptions(Http1ProtocolOptions::default())
+            ProtocolConfig::HttpProtocolOptions(Http1ProtocolOptions {
+                header_key_format: header_case(edge),
+                ..Default::default()
+            })
         }
         AppProtocol::Http2 => ProtocolConfig::Http2ProtocolOptions(Http2ProtocolOptions::default()),
         AppProtocol::TcpBytes | AppProtocol::UdpDatagrams => return,

@@ -4,11 +4,15 @@
 //! an outage. The default limit is Envoy's panic threshold, 50%.
 
 use envoy_types::pb::envoy::config::cluster::v3::cluster::CommonLbConfig;
+use envoy_types::pb::envoy::config::cluster::v3::cluster::common_lb_config::{
+    LocalityConfigSpecifier, LocalityWeightedLbConfig,
+};
 use envoy_types::pb::envoy::config::cluster::v3::{Cluster, OutlierDetection as Ejection};
 use envoy_types::pb::envoy::config::core::v3::HealthCheck as EnvoyCheck;
 use envoy_types::pb::envoy::config::core::v3::health_check::{
     GrpcHealthCheck, HealthChecker, HttpHealthCheck, TcpHealthCheck,
 };
+use envoy_types::pb::envoy::config::endpoint::v3::{ClusterLoadAssignment, endpoint, lb_endpoint};
 use envoy_types::pb::envoy::r#type::v3::{CodecClientType, Int64Range};
 use sesame_proto::schema::health_check::Kind;
 use sesame_proto::schema::{
@@ -19,6 +23,8 @@ use super::balance::percent;
 use crate::http::headers::check_value;
 use crate::wrappers;
 
+/// By default, Envoy sends the cluster name, which is not a valid host, so strict HTTP/2 servers
+/// reset the stream.
 const HOST: &str = "health-check";
 
 pub(super) fn into(
@@ -32,7 +38,11 @@ pub(super) fn into(
         timeout_ms,
         healthy_threshold,
         unhealthy_threshold,
+        port,
     } = check;
+    if u16::try_from(*port).is_err() {
+        return Err(format!("health check port {port}: expected 1 to 65535"));
+    }
     let checker = match kind {
         Some(Kind::Http(http)) => HealthChecker::HttpHealthCheck(http_check(http, protocol)?),
         Some(Kind::GrpcService(_)) if protocol != AppProtocol::Http2 => {
@@ -42,6 +52,7 @@ pub(super) fn into(
             check_value(service).map_err(|why| format!("health check service: {why}"))?;
             HealthChecker::GrpcHealthCheck(GrpcHealthCheck {
                 service_name: service.clone(),
+                authority: HOST.to_owned(),
                 ..Default::default()
             })
         }
@@ -65,11 +76,28 @@ pub(super) fn into(
     Ok(())
 }
 
-pub(super) fn panic(threshold: u32) -> CommonLbConfig {
-    CommonLbConfig {
-        healthy_panic_threshold: percent(threshold.min(100)),
-        ..Default::default()
+/// 0 keeps the port that gets requests.
+pub(super) fn check_port(assignment: &mut ClusterLoadAssignment, port: u32) {
+    let localities = assignment.endpoints.iter_mut();
+    let endpoints = localities.flat_map(|it| &mut it.lb_endpoints);
+    for endpoint in endpoints.filter(|_| port > 0) {
+        if let Some(lb_endpoint::HostIdentifier::Endpoint(it)) = &mut endpoint.host_identifier {
+            it.health_check_config = Some(endpoint::HealthCheckConfig {
+                port_value: port,
+                ..Default::default()
+            });
+        }
     }
+}
+
+/// Returns `None` if Envoy's defaults apply.
+pub(super) fn balancing(panic_percent: Option<u32>, weighted: bool) -> Option<CommonLbConfig> {
+    let by_weight = LocalityConfigSpecifier::LocalityWeightedLbConfig;
+    (panic_percent.is_some() || weighted).then(|| CommonLbConfig {
+        healthy_panic_threshold: panic_percent.and_then(|threshold| percent(threshold.min(100))),
+        locality_config_specifier: weighted.then(|| by_weight(LocalityWeightedLbConfig::default())),
+        ..Default::default()
+    })
 }
 
 fn http_check(check: &HttpCheck, protocol: AppProtocol) -> Result<HttpHealthCheck, String> {
@@ -91,7 +119,6 @@ fn http_check(check: &HttpCheck, protocol: AppProtocol) -> Result<HttpHealthChec
         _ => CodecClientType::Http1,
     };
     Ok(HttpHealthCheck {
-        // By default, Envoy sends the cluster name, which is not a valid Host.
         host: match host.as_str() {
             "" => HOST.to_owned(),
             host => host.to_owned(),

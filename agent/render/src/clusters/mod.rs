@@ -7,6 +7,8 @@ mod balance;
 mod breakers;
 mod connections;
 pub(crate) mod endpoints;
+pub(crate) mod fallback;
+pub(crate) mod fleet;
 mod hashing;
 mod health;
 pub(crate) mod shares;
@@ -16,10 +18,9 @@ use envoy_types::pb::envoy::config::endpoint::v3::ClusterLoadAssignment;
 use prost::Message as _;
 use sesame_proto::schema::Backend;
 
-use self::endpoints::Sets;
+use self::endpoints::{Extras, Sets};
 use crate::context::{EndpointRules, RenderContext};
-use crate::http::sessions;
-use crate::limits::CONNECTION_BUFFER;
+use crate::http::{protocol_options, sessions};
 use crate::rendered::{RenderProblems, Resource, by_name};
 use crate::{config_sources, tls, wrappers};
 
@@ -57,6 +58,10 @@ pub(crate) fn names_of(backend: &Backend) -> impl Iterator<Item = String> {
 
 fn all_of(backend: &Backend, cluster: &Cluster) -> Vec<Resource> {
     let mut clusters = Vec::with_capacity(1);
+    if !backend.fallback.is_empty() {
+        let both = fallback::cluster(cluster, &backend.fallback);
+        clusters.push(Resource::new(&both.name, &both));
+    }
     if !backend.session_key.is_empty() {
         let clusters_of_sessions = sessions::clusters(cluster);
         clusters.extend(clusters_of_sessions.map(|it| Resource::new(&it.name, &it)));
@@ -68,7 +73,11 @@ fn all_of(backend: &Backend, cluster: &Cluster) -> Vec<Resource> {
 fn inline(backend: &Backend, sets: &Sets<'_>, rules: &EndpointRules) -> ClusterLoadAssignment {
     let set = sets.get(backend.endpoints.as_str()).copied();
     let protocol = backend.protocol();
-    endpoints::assignment(&backend.name, set, protocol, &backend.session_key, rules)
+    let name = &backend.name;
+    let extras = Extras::of(backend);
+    let mut assignment = endpoints::assignment(name, set, protocol, extras, rules);
+    health::check_port(&mut assignment, backend.health_port());
+    assignment
 }
 
 /// Returns an empty list if the endpoints are in a file, or `None` if `known` cannot be decoded.
@@ -104,6 +113,11 @@ fn cluster(
         breaker,
         connections,
         panic_percent,
+        // Applies to the endpoints.
+        zone_preference: _,
+        weighted,
+        // Has its own cluster.
+        fallback: _,
     } = backend;
     let protocol = backend.protocol();
     if name.is_empty() {
@@ -115,12 +129,14 @@ fn cluster(
         .transpose()?;
     let mut cluster = Cluster {
         name: name.clone(),
-        per_connection_buffer_limit_bytes: wrappers::uint32(CONNECTION_BUFFER),
+        per_connection_buffer_limit_bytes: wrappers::uint32(protocol_options::connection_buffer(
+            context.edge,
+        )),
         circuit_breakers: Some(breakers::render(
             &context.options.limits,
             breaker.as_deref(),
         )),
-        common_lb_config: panic_percent.map(health::panic),
+        common_lb_config: health::balancing(*panic_percent, *weighted),
         transport_socket,
         outlier_detection: outlier.as_deref().map(health::ejection),
         ..Default::default()
@@ -132,7 +148,8 @@ fn cluster(
         health::into(&mut cluster, check, protocol)?;
     }
     let connections = connections.as_deref().copied().unwrap_or_default();
-    connections::into(&mut cluster, &connections, *idle_timeout_ms, protocol);
+    let edge = context.edge;
+    connections::into(&mut cluster, &connections, *idle_timeout_ms, protocol, edge);
     // A snapshot from another source may lack an endpoint set. Requests to the backend then get
     // 503.
     if context.subscriptions.endpoints.contains(name.as_str()) && !endpoints.is_empty() {

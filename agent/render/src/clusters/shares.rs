@@ -13,8 +13,10 @@ use prost::Message;
 use sesame_proto::provenance::Provenance;
 use sesame_proto::schema::{AppProtocol, Backend, Port, Transport};
 
+use super::fallback;
 use crate::context::RenderOptions;
 use crate::http::sessions;
+use crate::layout::PASSWORDS;
 use crate::limits::{self, FEW};
 use crate::rendered::Resource;
 
@@ -37,6 +39,11 @@ struct Layer {
     fields: BTreeMap<String, Value>,
 }
 
+/// Returns true if the cluster has no endpoints, because it only chooses among other clusters.
+pub fn only_chooses(cluster: &str) -> bool {
+    sessions::only_chooses(cluster) || fallback::only_chooses(cluster)
+}
+
 const LISTENER_LIMIT: (&str, &str) = ("envoy.resource_limits.listener.", ".connection_limit");
 const CLUSTER_LIMIT: (&str, &str) = ("circuit_breakers.", ".default.max_connections");
 
@@ -56,7 +63,7 @@ pub(crate) fn render(
         .collect();
     let (udp, tcp): (Vec<&Resource>, Vec<&Resource>) = clusters
         .iter()
-        .filter(|cluster| !sessions::opens_nothing(&cluster.name))
+        .filter(|cluster| !only_chooses(&cluster.name) && cluster.name != PASSWORDS)
         .partition(|cluster| datagrams.contains(cluster.name.as_str()));
     // UDP listeners need no share, because their sessions count against the backends' shares.
     let listeners = listeners.iter().filter(|it| !it.name.starts_with("udp/"));

@@ -24,6 +24,7 @@ use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::{
 use prost::{Message, Name};
 use prost_reflect::{DynamicMessage, SerializeOptions};
 use serde_json::{Value, json};
+use sesame_proto::schema::InjectedCredential;
 
 use crate::rendered::{Rendered, Resource};
 
@@ -77,6 +78,7 @@ pub fn resources(rendered: &Rendered, redact: Redact) -> Result<Value, DumpError
         secrets,
         filters,
         shares: _,
+        fleet_hosts: _,
         problems: _,
         inline: _,
         in_files: _,
@@ -167,6 +169,8 @@ fn without_keys(mut value: Value, redact: Redact) -> Value {
                         *value = json!({"inline_string": "<redacted>"});
                     } else if name == "session_ticket_keys" {
                         *value = json!({"keys": [{"inline_string": "<redacted>"}]});
+                    } else if InjectedCredential::filter(name).is_some() {
+                        without_values(value);
                     } else {
                         walk(value);
                     }
@@ -180,6 +184,21 @@ fn without_keys(mut value: Value, redact: Redact) -> Value {
         walk(&mut value);
     }
     value
+}
+
+fn without_values(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            for (name, value) in fields {
+                match value {
+                    Value::String(text) if name == "value" => "<redacted>".clone_into(text),
+                    value => without_values(value),
+                }
+            }
+        }
+        Value::Array(values) => values.iter_mut().for_each(without_values),
+        _ => {}
+    }
 }
 
 fn readable(mut secret: Secret, redact: Redact) -> Secret {

@@ -1,6 +1,7 @@
 //! Filters that allow or deny clients by IP address.
 //!
-//! The access log names the policy that rejects a request.
+//! The access log names the policy that rejects a request, and the policy that would reject it if it
+//! did not only report.
 
 use std::collections::HashMap;
 
@@ -19,26 +20,60 @@ use crate::wrappers;
 
 pub(crate) const FILTER: &str = "addresses";
 
-/// A request must pass all filters.
-pub(crate) fn render(filters: &[AddressFilter]) -> Result<Option<Any>, String> {
+/// Prefix of the metadata that names the policies that only report.
+const REPORTED: &str = "reported_";
+
+/// A request must pass all `filters`. `reported` only report.
+pub(crate) fn render(
+    filters: &[AddressFilter],
+    reported: &[AddressFilter],
+) -> Result<Option<Any>, String> {
+    Ok(rejecting(all_refused(filters)?, all_refused(reported)?))
+}
+
+fn all_refused(filters: &[AddressFilter]) -> Result<Vec<NamedRule>, String> {
     let refused = filters.iter().map(|filter| {
         let AddressFilter { name, allow, deny } = filter;
         let refused = refused(allow, deny).map_err(|why| format!("`{name}`: {why}"))?;
-        Ok::<_, String>((name.clone(), refused))
+        Ok((name.clone(), refused))
     });
-    let refused: Vec<_> = refused.collect::<Result<_, _>>()?;
-    Ok(rejecting(refused))
+    refused.collect()
 }
 
-/// Responds with 403 if any principal matches. Each policy is a name and its principals.
-pub(crate) fn rejecting(policies: Vec<(String, Vec<Principal>)>) -> Option<Any> {
-    if policies.is_empty() {
+/// A policy's name, and its principals, one of which must match.
+pub(crate) type NamedRule = (String, Vec<Principal>);
+
+/// Responds with 403 if a policy matches. Policies in `reported` only report, and all of them are
+/// evaluated before the others.
+pub(crate) fn rejecting(policies: Vec<NamedRule>, reported: Vec<NamedRule>) -> Option<Any> {
+    if policies.is_empty() && reported.is_empty() {
         return None;
     }
-    let mut value = rules(Rules {
-        action: Action::Deny.into(),
+    let mut value = Rbac {
+        shadow_rules_stat_prefix: match reported.as_slice() {
+            [] => String::new(),
+            _ => REPORTED.to_owned(),
+        },
+        track_per_rule_stats: true,
+        ..Default::default()
+    }
+    .encode_to_vec();
+    extend(&mut value, policies, |rules| Rbac {
+        rules: Some(rules),
         ..Default::default()
     });
+    extend(&mut value, reported, |rules| Rbac {
+        shadow_rules: Some(rules),
+        ..Default::default()
+    });
+    let filter = Any {
+        type_url: Rbac::type_url(),
+        value,
+    };
+    Some(composite::inline("envoy.filters.http.rbac", filter))
+}
+
+fn extend(encoded: &mut Vec<u8>, policies: Vec<NamedRule>, filter: impl Fn(Rules) -> Rbac) {
     for (name, principals) in policies {
         let policy = Policy {
             permissions: vec![Permission {
@@ -48,25 +83,13 @@ pub(crate) fn rejecting(policies: Vec<(String, Vec<Principal>)>) -> Option<Any> 
             ..Default::default()
         };
         // Encode entries one by one, because prost writes map entries in random order.
-        value.extend(rules(Rules {
+        let rules = Rules {
             action: Action::Deny.into(),
             policies: HashMap::from([(name, policy)]),
             ..Default::default()
-        }));
+        };
+        encoded.extend(filter(rules).encode_to_vec());
     }
-    let filter = Any {
-        type_url: Rbac::type_url(),
-        value,
-    };
-    Some(composite::inline("envoy.filters.http.rbac", filter))
-}
-
-fn rules(rules: Rules) -> Vec<u8> {
-    let filter = Rbac {
-        rules: Some(rules),
-        ..Default::default()
-    };
-    filter.encode_to_vec()
 }
 
 fn refused(allow: &[AddressRange], deny: &[AddressRange]) -> Result<Vec<Principal>, String> {
@@ -101,7 +124,7 @@ pub(crate) fn to_principal(identifier: principal::Identifier) -> Principal {
     }
 }
 
-fn range(network: &str) -> Result<CidrRange, String> {
+pub(crate) fn range(network: &str) -> Result<CidrRange, String> {
     let network: Network = network.parse()?;
     Ok(CidrRange {
         address_prefix: network.address().to_string(),
@@ -125,7 +148,7 @@ mod tests {
                 .collect(),
             ..AddressFilter::default()
         };
-        assert!(render(&[filter(&["192.0.2.0/24", "2001:db8::/32"])]).is_ok());
+        assert!(render(&[filter(&["192.0.2.0/24", "2001:db8::/32"])], &[]).is_ok());
         for bad in [
             &[][..],
             &["192.0.2.0"],
@@ -133,7 +156,8 @@ mod tests {
             &["a/8"],
             &["::/129"],
         ] {
-            assert!(render(&[filter(bad)]).is_err(), "{bad:?}");
+            assert!(render(&[filter(bad)], &[]).is_err(), "{bad:?}");
+            assert!(render(&[], &[filter(bad)]).is_err(), "{bad:?}");
         }
     }
 }

@@ -13,6 +13,7 @@ use prost::{Message as _, Name as _};
 use sesame_proto::schema::{ContextValue, ExternalAuth, Route};
 
 use super::external_auth::FILTERS;
+use super::oidc::login_of;
 
 /// The contexts of a virtual host, which occupy the last places in [`FILTERS`], in reverse order.
 #[derive(Debug, Default)]
@@ -24,9 +25,12 @@ impl<'h> HostContexts<'h> {
         let mut contexts: Vec<&[ContextValue]> = Vec::new();
         let mut without = 0;
         for route in routes {
-            let auths = &route.external_auth;
-            without = without.max(auths.iter().filter(|it| it.context.is_empty()).count());
-            let with = auths.iter().filter(|it| !it.context.is_empty());
+            let auths = || {
+                let auths = route.external_auth.iter();
+                auths.filter(|auth| login_of(auth).is_none())
+            };
+            without = without.max(auths().filter(|it| it.context.is_empty()).count());
+            let with = auths().filter(|it| !it.context.is_empty());
             for ExternalAuth { context, .. } in with.take(FILTERS.len()) {
                 if contexts.len() < FILTERS.len() && !contexts.contains(&context.as_slice()) {
                     contexts.push(context);
@@ -43,9 +47,12 @@ impl<'h> HostContexts<'h> {
     }
 
     /// Returns the authorizations' places, in call order.
-    pub(crate) fn places(&self, auths: &[ExternalAuth]) -> Result<Vec<&'static str>, String> {
+    pub(crate) fn places<'a>(
+        &self,
+        auths: impl IntoIterator<Item = &'a ExternalAuth>,
+    ) -> Result<Vec<&'static str>, String> {
         let mut next = 0;
-        let mut places = Vec::with_capacity(auths.len());
+        let mut places = Vec::new();
         for auth in auths {
             let place = if auth.context.is_empty() {
                 Some(next).filter(|place| place + self.0.len() < FILTERS.len())

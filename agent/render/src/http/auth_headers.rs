@@ -38,7 +38,7 @@ pub(crate) fn render(auths: &[ExternalAuth]) -> Option<Any> {
         let (request_headers, response_headers): (&[String], &[String]) = match &auth.protocol {
             Some(Protocol::Http(http)) => (&http.request_headers, &http.response_headers),
             Some(Protocol::Grpc(grpc)) => (&grpc.request_headers, &[]),
-            None => continue,
+            Some(Protocol::Oidc(_)) | None => continue,
         };
         shown.extend(request_headers.iter().map(|name| name.to_ascii_lowercase()));
         if matches!(&auth.protocol, Some(Protocol::Http(http)) if http.subrequest) {

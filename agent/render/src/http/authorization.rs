@@ -14,27 +14,65 @@ use envoy_types::pb::envoy::r#type::matcher::v3::{
     ListMatcher, MetadataMatcher, OrMatcher, PathMatcher, StringMatcher, ValueMatcher, list_matcher,
 };
 use envoy_types::pb::google::protobuf::Any;
-use sesame_proto::schema::{Authorization, AuthorizationRule, ClaimValues, HeaderValues, PathRule};
+use sesame_proto::schema::{
+    Authorization, AuthorizationRule, ClaimValues, HeaderValues, PathRule, TokenPolicy,
+};
 
-use super::address_filters::{self, to_principal};
+use super::address_filters::{self, NamedRule, to_principal};
 use super::{certificates, credentials, headers, matches, tokens};
 use crate::wrappers;
 
 pub(crate) const FILTER: &str = "authorization";
 
 /// All authorizations must allow a request, and the set of credentials, if any, must have been
-/// checked.
-pub(crate) fn render(all: &[Authorization], credentials: &str) -> Result<Option<Any>, String> {
+/// checked. `reported` only report.
+pub(crate) fn render(
+    all: &[Authorization],
+    credentials: &str,
+    reported: ReportedRules<'_>,
+) -> Result<Option<Any>, String> {
+    let ReportedRules {
+        tokens: token_policies,
+        authorizations,
+    } = reported;
     let unchecked = Some(credentials).filter(|set| !set.is_empty());
-    let unchecked = unchecked.map(|set| Ok((set.to_owned(), vec![credentials::unmarked(set)])));
+    let unchecked = unchecked.map(|set| (set.to_owned(), vec![credentials::unmarked(set)]));
+    let enforced = unchecked.into_iter().chain(all_rejected(all)?);
+    let without_tokens = token_policies.into_iter().map(|(name, policy)| {
+        let providers = policy.providers.iter();
+        let accepted = providers.map(|it| accepted(name, &it.name)).collect();
+        (name.to_owned(), vec![not(any_of(accepted))])
+    });
+    let reported = without_tokens.chain(all_rejected(authorizations)?);
+    Ok(address_filters::rejecting(
+        enforced.collect(),
+        reported.collect(),
+    ))
+}
+
+/// Checks that only report.
+#[derive(Default)]
+pub(crate) struct ReportedRules<'a> {
+    pub(crate) tokens: Vec<(&'a str, &'a TokenPolicy)>,
+    pub(crate) authorizations: &'a [Authorization],
+}
+
+fn all_rejected(all: &[Authorization]) -> Result<Vec<NamedRule>, String> {
     let rejected = all.iter().map(|authorization| {
         let name = &authorization.name;
         let rejected = rejected(authorization).map_err(|why| format!("`{name}`: {why}"))?;
-        Ok::<_, String>((name.clone(), vec![rejected]))
+        Ok((name.clone(), vec![rejected]))
     });
-    let rejected = unchecked.into_iter().chain(rejected);
-    let rejected: Vec<_> = rejected.collect::<Result<_, _>>()?;
-    Ok(address_filters::rejecting(rejected))
+    rejected.collect()
+}
+
+/// Matches requests with a valid token from the provider.
+fn accepted(policy: &str, provider: &str) -> Principal {
+    let key = tokens::provider_key(policy, provider);
+    let exists = ValueMatcher {
+        match_pattern: Some(value_matcher::MatchPattern::PresentMatch(true)),
+    };
+    metadata(tokens::CLAIMS, std::iter::once(key.as_str()), exists)
 }
 
 /// Matches the requests that an authorization rejects. Earlier rules take precedence, so start with

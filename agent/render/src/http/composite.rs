@@ -75,11 +75,44 @@ pub(crate) fn named(filter: &str) -> Any {
     }))
 }
 
+/// Runs `first` if the predicate matches, and `other` otherwise.
+pub(crate) fn named_if(predicate: Predicate, first: &str, other: Option<&str>) -> Any {
+    let named = |filter: &str| {
+        act(ExecuteFilterAction {
+            filter_chain_name: filter.to_owned(),
+            ..Default::default()
+        })
+    };
+    choice(predicate, named(first), other.map(named))
+}
+
 pub(crate) fn inline(name: &str, config: Any) -> Any {
     configuration(always(ExecuteFilterAction {
         typed_config: Some(filter(name, config)),
         ..Default::default()
     }))
+}
+
+/// Runs the filter only if the predicate matches.
+pub(crate) fn inline_if(predicate: Predicate, name: &str, config: Any) -> Any {
+    let run = act(ExecuteFilterAction {
+        typed_config: Some(filter(name, config)),
+        ..Default::default()
+    });
+    choice(predicate, run, None)
+}
+
+fn choice(predicate: Predicate, run: matcher::OnMatch, otherwise: Option<matcher::OnMatch>) -> Any {
+    let field = FieldMatcher {
+        predicate: Some(predicate),
+        on_match: Some(run),
+    };
+    configuration(Matcher {
+        matcher_type: Some(matcher::MatcherType::MatcherList(matcher::MatcherList {
+            matchers: vec![field],
+        })),
+        on_no_match: otherwise.map(Box::new),
+    })
 }
 
 /// Only the last filter may pause a request. Upgraded requests skip the filters, because their body
@@ -89,23 +122,16 @@ pub(crate) fn unless_upgraded(filters: Vec<TypedExtensionConfig>) -> Any {
         header_name: "upgrade".to_owned(),
     };
     let is_upgrade = predicate(pack_any(upgrade), any_value());
-    let field = FieldMatcher {
-        predicate: Some(Predicate {
-            match_type: Some(MatchType::NotMatcher(Box::new(is_upgrade))),
-        }),
-        on_match: Some(act(ExecuteFilterAction {
-            filter_chain: Some(FilterChainConfiguration {
-                typed_config: filters,
-            }),
-            ..Default::default()
-        })),
+    let is_other = Predicate {
+        match_type: Some(MatchType::NotMatcher(Box::new(is_upgrade))),
     };
-    configuration(Matcher {
-        matcher_type: Some(matcher::MatcherType::MatcherList(matcher::MatcherList {
-            matchers: vec![field],
-        })),
+    let run = act(ExecuteFilterAction {
+        filter_chain: Some(FilterChainConfiguration {
+            typed_config: filters,
+        }),
         ..Default::default()
-    })
+    });
+    choice(is_other, run, None)
 }
 
 pub(crate) fn idle() -> Any {

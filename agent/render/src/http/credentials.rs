@@ -28,6 +28,8 @@ use sesame_proto::schema::{
 
 use super::authorization::{metadata_is, not};
 use super::composite::filter;
+use super::exempt_clients::ExemptClients;
+use super::passwords::{self, AgentUsers};
 use super::{headers, request_filters};
 use crate::wrappers;
 
@@ -44,7 +46,16 @@ pub(crate) fn check_set(name: &str, set: &CredentialSet) -> Result<(), String> {
     if checks.is_empty() || CredentialSet::name(checks) != name {
         return Err("its name is not composed of its checks' names".to_owned());
     }
-    for CredentialCheck { name, kind } in checks {
+    for check in checks {
+        let CredentialCheck {
+            name,
+            kind,
+            exempt_clients,
+        } = check;
+        let exempt = exempt_clients.as_ref().map(ExemptClients::read);
+        exempt
+            .transpose()
+            .map_err(|why| format!("`{name}`: {why}"))?;
         let header = match kind {
             Some(credential_check::Kind::Basic(BasicAuth { username_header })) => username_header,
             Some(credential_check::Kind::ApiKey(api_key)) => {
@@ -67,18 +78,35 @@ pub(crate) fn chain(
     pairs: &Pairs<'_>,
 ) -> (Vec<TypedExtensionConfig>, Option<String>) {
     let checks = set.checks.iter().enumerate();
-    let filters = checks.map(|(i, check)| {
+    let checks = checks.map(|(i, check)| {
         let later = set.checks.get(i + 1..).unwrap_or_default();
-        let filter = checking(check, later, pairs);
-        filter.map_err(|why| format!("`{}`: {why}", check.name))
+        let checking = checking(check, later, pairs);
+        checking.map_err(|why| format!("`{}`: {why}", check.name))
     });
-    match filters.collect::<Result<Vec<_>, _>>() {
-        Ok(mut filters) => {
-            filters.push(mark(name));
-            (filters, None)
+    let checks = match checks.collect::<Result<Vec<_>, _>>() {
+        Ok(checks) => checks,
+        Err(why) => return (vec![refusing()], Some(why)),
+    };
+    let (mut filters, mut by_agent) = (Vec::new(), Vec::new());
+    for check in checks {
+        match check {
+            Checking::ByEnvoy(filter) => filters.push(filter),
+            Checking::ByAgent(users) => by_agent.push(users),
         }
-        Err(why) => (vec![refusing()], Some(why)),
     }
+    // The mark comes first, because Envoy skips all filters after one that pauses a request. If the
+    // agent rejects a request, the mark has no effect.
+    filters.push(mark(name));
+    match passwords::checking(&by_agent) {
+        Ok(asking) => filters.extend(asking),
+        Err(why) => return (vec![refusing()], Some(why)),
+    }
+    (filters, None)
+}
+
+enum Checking {
+    ByEnvoy(TypedExtensionConfig),
+    ByAgent(AgentUsers),
 }
 
 /// Matches requests that the chain of this set has not checked.
@@ -90,8 +118,20 @@ fn checking(
     check: &CredentialCheck,
     later: &[CredentialCheck],
     pairs: &Pairs<'_>,
-) -> Result<TypedExtensionConfig, String> {
-    let CredentialCheck { name, kind } = check;
+) -> Result<Checking, String> {
+    let CredentialCheck {
+        name,
+        kind,
+        exempt_clients,
+    } = check;
+    let exempt = exempt_clients.as_ref().map(ExemptClients::read);
+    let exempt = exempt.transpose()?;
+    let by_envoy = |filter| {
+        Checking::ByEnvoy(match &exempt {
+            Some(clients) => clients.bypass(filter),
+            None => filter,
+        })
+    };
     let pair = pairs.get(name.as_str());
     let pair = pair.ok_or("its credentials are not on this host")?;
     let text = std::str::from_utf8(&pair.private_key);
@@ -99,12 +139,20 @@ fn checking(
     match kind {
         Some(credential_check::Kind::Basic(BasicAuth { username_header })) => {
             let users = credentials::users(text)?;
+            if credentials::need_agent(&users) {
+                return Ok(Checking::ByAgent(AgentUsers {
+                    digest: pair.digest(),
+                    username_header: username_header.clone(),
+                    exempt: exempt_clients.clone(),
+                }));
+            }
             let config = BasicFilter {
                 users: Some(wrappers::text(credentials::write(&users))),
                 forward_username_header: username_header.clone(),
                 ..Default::default()
             };
-            Ok(filter("envoy.filters.http.basic_auth", pack_any(config)))
+            let filter = filter("envoy.filters.http.basic_auth", pack_any(config));
+            Ok(by_envoy(filter))
         }
         Some(credential_check::Kind::ApiKey(api_key)) => {
             let keys = credentials::api_keys(text)?.into_iter();
@@ -120,7 +168,8 @@ fn checking(
                     hide_credentials: api_key.hide && !later.iter().any(|it| reads(it, api_key)),
                 }),
             };
-            Ok(filter("envoy.filters.http.api_key_auth", pack_any(config)))
+            let filter = filter("envoy.filters.http.api_key_auth", pack_any(config));
+            Ok(by_envoy(filter))
         }
         None => Err("its kind is unknown".to_owned()),
     }
@@ -182,7 +231,7 @@ fn mark(set: &str) -> TypedExtensionConfig {
     filter("envoy.filters.http.set_metadata", pack_any(config))
 }
 
-fn refusing() -> TypedExtensionConfig {
+pub(crate) fn refusing() -> TypedExtensionConfig {
     let any = HeaderMatcher {
         name: ":method".to_owned(),
         header_match_specifier: Some(HeaderMatchSpecifier::PresentMatch(true)),

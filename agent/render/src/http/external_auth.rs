@@ -4,9 +4,7 @@
 //! after one that pauses a request. Never let a request bypass a required check.
 
 use envoy_types::pb::envoy::config::common::mutation_rules::v3::HeaderMutationRules;
-use envoy_types::pb::envoy::config::core::v3::{
-    GrpcService, HeaderValue, HttpUri, grpc_service, http_uri,
-};
+use envoy_types::pb::envoy::config::core::v3::{GrpcService, HeaderValue, HttpUri, http_uri};
 use envoy_types::pb::envoy::extensions::filters::http::ext_authz::v3::{
     AuthorizationRequest, AuthorizationResponse, BufferSettings, ExtAuthz, HttpService,
     ext_authz::Services,
@@ -15,14 +13,14 @@ use envoy_types::pb::envoy::r#type::matcher::v3::{ListStringMatcher, StringMatch
 use envoy_types::pb::envoy::r#type::v3::{HttpStatus, StatusCode};
 use envoy_types::pb::google::protobuf::Any;
 use envoy_types::util::pack_any;
-use sesame_proto::provenance::Provenance;
 use sesame_proto::schema::{
     ExternalAuth, ExternalAuthGrpc, ExternalAuthHttp, Route, external_auth::Protocol,
 };
 
+use super::exempt_clients::ExemptClients;
 use super::{composite, headers};
 use crate::context::RenderContext;
-use crate::wrappers;
+use crate::{collectors, wrappers};
 
 /// In the order in which a request passes through them.
 pub(crate) const FILTERS: [&str; Route::MAX_EXTERNAL_AUTHS] = [
@@ -40,7 +38,7 @@ const PROTECTED_HEADERS: &str = "(?i):.*|host|connection|content[-_]length|http2
 
 /// Headers that a service must never receive, even if it receives all others: they would control
 /// how Envoy sends the request.
-const UNSENT_HEADERS: &str = "(?i):scheme|:protocol|connection|content[-_]length|expect|http2[-_]settings|keep[-_]alive|proxy[-_]connection|te|trailer|transfer[-_]encoding|upgrade|x[-_]envoy[-_].*";
+const UNSENT_HEADERS: &str = "(?i):scheme|:protocol|connection|content[-_]length|expect|http2[-_]settings|keep[-_]alive|proxy[-_]connection|ssl[-_]client[-_].*|te|trailer|transfer[-_]encoding|upgrade|x[-_]envoy[-_].*";
 
 /// Headers that describe the client's request, with Envoy's format strings. They replace headers
 /// from the client.
@@ -95,6 +93,7 @@ fn config(
         fail_open,
         partial_body,
         no_response_headers,
+        exempt_clients,
     } = auth;
     if !context.has_cluster(backend) {
         return Err(format!(
@@ -111,6 +110,7 @@ fn config(
             return Err("HTTP authorization services receive no context".to_owned());
         }
         Some(Protocol::Http(http)) => over_http(backend, timeout_ms, http, *no_response_headers)?,
+        Some(Protocol::Oidc(_)) => return Err("only routes can have logins".to_owned()),
         None => return Err("the authorization service has no protocol".to_owned()),
     };
     filter.with_request_body = (*max_body_bytes > 0).then(|| BufferSettings {
@@ -135,10 +135,12 @@ fn config(
         }),
         ..filter
     };
-    Ok(composite::inline(
-        "envoy.filters.http.ext_authz",
-        pack_any(filter),
-    ))
+    let (name, filter) = ("envoy.filters.http.ext_authz", pack_any(filter));
+    // Envoy cannot create the filter below `match_delegate` in a route's configuration.
+    Ok(match exempt_clients {
+        Some(clients) => composite::inline_if(ExemptClients::read(clients)?.others(), name, filter),
+        None => composite::inline(name, filter),
+    })
 }
 
 fn over_grpc(backend: &str, timeout_ms: u64, grpc: &ExternalAuthGrpc) -> Result<ExtAuthz, String> {
@@ -178,24 +180,8 @@ fn over_http(
 fn grpc_service(backend: &str, timeout_ms: u64) -> Services {
     Services::GrpcService(GrpcService {
         timeout: wrappers::milliseconds(timeout_ms),
-        target_specifier: Some(grpc_service::TargetSpecifier::EnvoyGrpc(
-            grpc_service::EnvoyGrpc {
-                cluster_name: backend.to_owned(),
-                authority: authority(backend),
-                ..Default::default()
-            },
-        )),
-        ..Default::default()
+        ..collectors::service(backend)
     })
-}
-
-fn authority(backend: &str) -> String {
-    match Provenance::parse(backend) {
-        Ok(Provenance {
-            namespace, name, ..
-        }) => format!("{name}.{namespace}"),
-        Err(_) => "authorization".to_owned(),
-    }
 }
 
 fn http_service(
@@ -243,7 +229,7 @@ fn http_service(
     Ok(Services::HttpService(HttpService {
         server_uri: Some(HttpUri {
             // Envoy requires this field but does not use it. Requests keep the client's host.
-            uri: format!("http://{}", authority(backend)),
+            uri: format!("http://{}", collectors::host(backend)),
             timeout: wrappers::milliseconds(timeout_ms),
             http_upstream_type: Some(http_uri::HttpUpstreamType::Cluster(backend.to_owned())),
         }),

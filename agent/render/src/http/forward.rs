@@ -12,7 +12,8 @@ use sesame_proto::schema::{
 use super::answers::{GRPC_REFUSAL, HTTP_REFUSAL, RefusalAnswer, UNAVAILABLE, answer};
 use super::backend_rewrites::{self, RequestPart};
 use super::headers::{self, HeaderChanges};
-use super::{hcm, internal_redirect, mirrors, paths, retries, sessions};
+use super::{internal_redirect, mirrors, paths, retries, sessions};
+use crate::clusters::fallback;
 use crate::context::RenderContext;
 use crate::l4::weights::{self, REFUSED_CLUSTER, Share};
 use crate::rendered::RenderProblems;
@@ -74,7 +75,7 @@ fn render(
     // timeout replaces it. Disabling the request timeout disables both.
     if let Some(timeout) = stream_idle_timeout_ms {
         action.idle_timeout = wrappers::milliseconds(*timeout);
-    } else if *request_timeout_disabled || *request_timeout_ms > hcm::stream_idle_ms(context.edge) {
+    } else if *request_timeout_disabled || *request_timeout_ms > context.stream_idle_ms {
         action.idle_timeout = wrappers::milliseconds(*request_timeout_ms);
     }
     let RefusalAnswer { status, not_found } = match (route.grpc, *unavailable) {
@@ -92,9 +93,16 @@ fn render(
     if shares.iter().any(is_refused) {
         action.cluster_not_found_response_code = not_found.into();
     }
-    let cluster = |share: &Share<'_>| match session {
-        Some(_) => cluster_of_sessions(share.cluster, context),
-        None => share.cluster.to_owned(),
+    let cluster = |share: &Share<'_>| {
+        let special = match session {
+            Some(_) => sessions::cluster(share.cluster),
+            None => fallback::name(share.cluster),
+        };
+        if context.has_cluster(&special) {
+            special
+        } else {
+            share.cluster.to_owned()
+        }
     };
     let clusters = clusters(&route.name, &shares, cluster, rule_request, problems);
     action.cluster_specifier = Some(clusters);
@@ -102,12 +110,6 @@ fn render(
         rewrite_into(&mut action, rewrite, route.path.as_ref())?;
     }
     Ok(route::Action::Route(action))
-}
-
-fn cluster_of_sessions(cluster: &str, context: &RenderContext<'_>) -> String {
-    Some(sessions::cluster(cluster))
-        .filter(|name| context.has_cluster(name))
-        .unwrap_or_else(|| cluster.to_owned())
 }
 
 /// Header changes need weighted clusters, even for a single backend.

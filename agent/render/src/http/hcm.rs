@@ -6,10 +6,7 @@
 use std::iter;
 
 use envoy_types::pb::envoy::config::common::mutation_rules::v3::{HeaderMutation, header_mutation};
-use envoy_types::pb::envoy::config::core::v3::{
-    CidrRange, Http1ProtocolOptions, Http2ProtocolOptions, HttpProtocolOptions,
-    TypedExtensionConfig, http_protocol_options::HeadersWithUnderscoresAction,
-};
+use envoy_types::pb::envoy::config::core::v3::{CidrRange, TypedExtensionConfig};
 use envoy_types::pb::envoy::config::listener::v3::{Filter, filter};
 use envoy_types::pb::envoy::extensions::filters::http::composite::v3::Composite;
 use envoy_types::pb::envoy::extensions::filters::http::cors::v3::Cors;
@@ -31,14 +28,16 @@ use envoy_types::pb::envoy::r#type::matcher::v3::string_matcher::MatchPattern;
 use envoy_types::pb::google::protobuf::Any;
 use envoy_types::util::pack_any;
 use prost::encoding::encode_varint;
-use sesame_proto::schema::edge::{EscapedSlashes, Underscores};
+use sesame_proto::schema::edge::{EscapedSlashes, RequestId, ServerHeader};
 use sesame_proto::schema::{Edge, TlsTermination, VirtualHost};
 
+use super::client_addresses::ClientAddresses;
 use super::http3::{self, HttpConnections};
+use super::protocol_options::{self, upgrades};
 use super::{
     address_filters, auth_headers, authorization, composite, cors, credentials, csrf,
-    external_auth, forwarded_certificates, matches, rate_limit_keys, rate_limits, request_filters,
-    sessions, shared_filters, tokens, tracing,
+    external_auth, forwarded_certificates, injected, matches, oidc, rate_limit_keys, rate_limits,
+    request_filters, route_filter, service_limits, sessions, shared_filters, tokens, tracing,
 };
 use crate::access_log::{self, LoggedPlace};
 use crate::context::RenderContext;
@@ -60,6 +59,7 @@ pub(crate) fn render(
     table: Table<'_>,
     tls: Option<&TlsTermination>,
     connections: HttpConnections,
+    addresses: ClientAddresses<'_>,
     context: &RenderContext<'_>,
 ) -> Filter {
     let edge = context.edge;
@@ -70,12 +70,13 @@ pub(crate) fn render(
         codec_type: connections.codec().into(),
         http_filters: http3::announcing(connections)
             .into_iter()
+            .chain(addresses.http_filter())
             .chain(http_filters(context))
             .collect(),
         route_specifier: table_in_file(table, context),
-        // The peer is the client unless trusted proxies report another address.
-        use_remote_address: wrappers::boolean(true),
-        xff_num_trusted_hops: context.options.trusted_hops,
+        use_remote_address: wrappers::boolean(addresses.detection().is_none()),
+        xff_num_trusted_hops: addresses.hops(),
+        original_ip_detection_extensions: addresses.detection().into_iter().collect(),
         internal_address_config: Some(no_internal_addresses()),
         forward_client_cert_details,
         set_current_client_cert_details,
@@ -85,17 +86,21 @@ pub(crate) fn render(
         // Backends may treat `/a//b` and `/a%2Fb` as `/a/b`, which could also bypass a route.
         merge_slashes: !edge.keep_repeated_slashes,
         path_with_escaped_slashes_action: escaped_slashes(edge).into(),
-        // Keep the backend's `server` header, and never add one.
-        server_header_transformation: ServerHeaderTransformation::PassThrough.into(),
+        server_header_transformation: server_header(edge).into(),
+        via: if edge.append_via { VIA } else { "" }.to_owned(),
         // `name.` is the same host as `name` (RFC 3986, 3.2.2) and must use the same route.
-        strip_trailing_host_dot: true,
-        early_header_mutation_extensions: vec![no_envoy_headers()],
+        // `MALFORMED_AUTHORITY` matches the dots that are left.
+        strip_trailing_host_dot: !edge.reject_trailing_dot,
+        early_header_mutation_extensions: vec![removed_headers(addresses, edge)],
+        generate_request_id: wrappers::boolean(false)
+            .filter(|_| edge.request_id() == RequestId::Leave),
+        preserve_external_request_id: edge.request_id() == RequestId::KeepOrGenerate,
         // Forward `103 Early Hints` (RFC 9110, 15.2), and leave `Expect: 100-continue` to the
         // backend. No Envoy filter can remove 1xx responses for HTTP/1.0 clients.
-        proxy_100_continue: true,
-        common_http_protocol_options: Some(http_options(edge)),
-        http_protocol_options: Some(http1_options(edge)),
-        http2_protocol_options: Some(http2_options()),
+        proxy_100_continue: !edge.answer_expect,
+        common_http_protocol_options: Some(protocol_options::common(edge)),
+        http_protocol_options: Some(protocol_options::http1(edge)),
+        http2_protocol_options: Some(protocol_options::http2(edge)),
         http3_protocol_options: http3::options(connections),
         max_request_headers_kb: wrappers::uint32(
             edge.max_request_headers_kib
@@ -106,7 +111,7 @@ pub(crate) fn render(
         request_headers_timeout: wrappers::milliseconds(
             edge.request_headers_timeout_ms.unwrap_or(HEADERS_MS),
         ),
-        stream_idle_timeout: wrappers::milliseconds(stream_idle_ms(edge)),
+        stream_idle_timeout: wrappers::milliseconds(protocol_options::stream_idle_ms(edge)),
         upgrade_configs: upgrades(edge).into_iter().map(upgrade).collect(),
         access_log: access_log::of_requests(place, context),
         tracing: tracing::render(context),
@@ -162,42 +167,12 @@ fn escaped_slashes(edge: Edge) -> PathWithEscapedSlashesAction {
     }
 }
 
-fn http_options(edge: Edge) -> HttpProtocolOptions {
-    // Backends that turn headers into variables cannot distinguish `a_b` from `a-b`, so `a_b` could
-    // bypass a check of `a-b`.
-    let underscores = match edge.header_underscores() {
-        Underscores::RejectRequest => HeadersWithUnderscoresAction::RejectRequest,
-        Underscores::DropHeader => HeadersWithUnderscoresAction::DropHeader,
-        Underscores::Allow => HeadersWithUnderscoresAction::Allow,
-    };
-    HttpProtocolOptions {
-        idle_timeout: wrappers::milliseconds(connection_idle_ms(edge)),
-        max_headers_count: wrappers::uint32(edge.max_request_headers.unwrap_or(MAX_HEADERS).max(1)),
-        headers_with_underscores_action: underscores.into(),
-        ..Default::default()
+fn server_header(edge: Edge) -> ServerHeaderTransformation {
+    match edge.server_header() {
+        ServerHeader::FromBackend => ServerHeaderTransformation::PassThrough,
+        ServerHeader::AddIfMissing => ServerHeaderTransformation::AppendIfAbsent,
+        ServerHeader::Overwrite => ServerHeaderTransformation::Overwrite,
     }
-}
-
-fn http1_options(edge: Edge) -> Http1ProtocolOptions {
-    Http1ProtocolOptions {
-        // Some load balancers' health checks and some old proxies use HTTP/1.0.
-        accept_http_10: true,
-        // Unsupported upgrades such as `TLS/1.2` must be ignored (RFC 9110, 7.8), but Envoy
-        // responds with 403 by default.
-        ignore_http_11_upgrade: vec![wrappers::matching_none_of(&upgrades(edge))],
-        ..Default::default()
-    }
-}
-
-fn upgrades(edge: Edge) -> Vec<&'static str> {
-    let mut upgrades = vec!["websocket"];
-    if edge.upgrades_to_spdy {
-        upgrades.push("spdy/3.1");
-    }
-    if edge.upgrades_to_tcp {
-        upgrades.push("tcp");
-    }
-    upgrades
 }
 
 fn upgrade(protocol: &str) -> UpgradeConfig {
@@ -208,53 +183,32 @@ fn upgrade(protocol: &str) -> UpgradeConfig {
 }
 
 /// `x-envoy-*` headers control this proxy and any proxies behind it.
-fn no_envoy_headers() -> TypedExtensionConfig {
+fn removed_headers(addresses: ClientAddresses<'_>, edge: Edge) -> TypedExtensionConfig {
     let remove = header_mutation::Action::RemoveOnMatch(header_mutation::RemoveOnMatch {
         key_matcher: Some(wrappers::string(MatchPattern::Prefix(
             "x-envoy-".to_owned(),
         ))),
     });
+    // Envoy replaces the client's value only if it determines the address itself.
+    let keeps_id = edge.request_id() != RequestId::Generate || addresses.detection().is_none();
+    let request_id = (!keeps_id).then(|| header_mutation::Action::Remove(REQUEST_ID.to_owned()));
+    let actions = iter::once(remove).chain(request_id);
     TypedExtensionConfig {
         name: "envoy.http.early_header_mutation.header_mutation".to_owned(),
         typed_config: Some(pack_any(EarlyHeaderMutation {
-            mutations: vec![HeaderMutation {
-                action: Some(remove),
-            }],
+            mutations: actions
+                .map(|action| HeaderMutation {
+                    action: Some(action),
+                })
+                .collect(),
         })),
     }
 }
 
-fn http2_options() -> Http2ProtocolOptions {
-    Http2ProtocolOptions {
-        max_concurrent_streams: wrappers::uint32(MAX_STREAMS),
-        initial_stream_window_size: wrappers::uint32(STREAM_WINDOW),
-        initial_connection_window_size: wrappers::uint32(CONNECTION_WINDOW),
-        // An invalid request closes only its stream, not the connection.
-        override_stream_error_on_invalid_http_message: wrappers::boolean(true),
-        ..Default::default()
-    }
-}
-
-pub(crate) fn connection_idle_ms(edge: Edge) -> u64 {
-    edge.connection_idle_timeout_ms
-        .unwrap_or(CONNECTION_IDLE_MS)
-}
-
-/// A route with a longer request timeout overrides this timeout.
-pub(crate) fn stream_idle_ms(edge: Edge) -> u64 {
-    edge.stream_idle_timeout_ms.unwrap_or(STREAM_IDLE_MS)
-}
-
-/// The table in `docs/hardening.md` lists these and all other defaults.
-pub(crate) const MAX_STREAMS: u32 = 100;
-pub(crate) const STREAM_WINDOW: u32 = 64 * 1024;
-pub(crate) const CONNECTION_WINDOW: u32 = 1024 * 1024;
-const STREAM_IDLE_MS: u64 = 300_000;
-const CONNECTION_IDLE_MS: u64 = 300_000;
 const HEADERS_MS: u64 = 10_000;
 const MAX_HEADER_KIB: u32 = 60;
-const MAX_HEADERS: u32 = 100;
-
+const REQUEST_ID: &str = "x-request-id";
+const VIA: &str = "1.1 sesame";
 const AUTHORITY: &str = "authority";
 
 /// Matches authorities from which a backend might extract a host that another route protects
@@ -279,14 +233,17 @@ fn malformed_authorities() -> HttpFault {
 /// | CORS | routes with CORS | no filter may reject preflights first |
 /// | header to metadata | routes with limits by cookie | reads cookies for the next filter |
 /// | rate limits | routes with request limits | limits how fast clients can guess credentials |
+/// | rate limits by service | routes with such limits | the service learns only of requests within all other limits |
 /// | CSRF | policies | forged requests must not reach credential checks |
 /// | header mutation | policies | some headers may be set only from claims |
-/// | credentials, tokens, authorization, header mutation | policies | later filters see only valid requests |
+/// | credentials, login, tokens, authorization, header mutation | policies | later filters see only valid requests |
 /// | gRPC-Web | policies | services and backends get gRPC |
 /// | header mutation | routes with external authorization | only the service may set its headers |
 /// | external authorization per service | routes with it | later filters skip rejected requests |
 /// | header mutation | policies | removes tokens, which backends must not see |
 /// | faults, request bodies, header mutation | policies | run only for allowed requests |
+/// | maintenance, JSON to gRPC | RouteFilters | earlier filters see the client's request |
+/// | header mutation | routes with a credential for backends | only the backend may see it |
 /// | bandwidth | policies | body limits apply before data is delayed |
 /// | header to metadata | routes with session persistence | reads the session for load balancing |
 /// | router | all requests | forwards the request |
@@ -327,9 +284,11 @@ fn http_filters(context: &RenderContext<'_>) -> Vec<HttpFilter> {
         off(cors::FILTER, pack_any(Cors::default())),
         to_metadata(rate_limit_keys::COOKIES),
         in_file(rate_limits::FILTER),
+        in_file(service_limits::FILTER),
         place(csrf::FILTER),
         place(request_filters::RESERVED_HEADERS),
         in_file(credentials::FILTER),
+        off(oidc::FILTER, oidc::placeholder()),
         composite::in_file(tokens::FILTER, tokens::type_url(), layout),
         place(authorization::FILTER),
         place(request_filters::CLAIM_HEADERS),
@@ -343,6 +302,8 @@ fn http_filters(context: &RenderContext<'_>) -> Vec<HttpFilter> {
         place(request_filters::FAULT),
         place(request_filters::BODY),
         place(request_filters::HEADERS),
+        in_file(route_filter::FILTER),
+        in_file(injected::FILTER),
         in_file(shared_filters::BANDWIDTH),
         to_metadata(sessions::FILTER),
         on(

@@ -164,7 +164,10 @@ pub(crate) fn header(name: &str, value: StringMatcher) -> HeaderMatcher {
 }
 
 /// Envoy joins repeated headers with commas before it compares them.
-fn header_match(name: &str, kind: Option<&string_match::Kind>) -> Result<HeaderMatcher, String> {
+pub(crate) fn header_match(
+    name: &str,
+    kind: Option<&string_match::Kind>,
+) -> Result<HeaderMatcher, String> {
     Ok(match kind {
         Some(string_match::Kind::Present(present)) => HeaderMatcher {
             name: name.to_owned(),

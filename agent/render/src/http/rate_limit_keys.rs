@@ -23,7 +23,7 @@ use envoy_types::pb::google::protobuf::Any;
 use envoy_types::util::pack_any;
 use sesame_proto::schema::{RateLimit, RateLimitKey, rate_limit_key::Kind};
 
-use super::{headers, matches};
+use super::{descriptors, headers, matches};
 use crate::layout::file_name;
 use crate::wrappers;
 
@@ -40,12 +40,39 @@ const METHODS: &str = "GET|HEAD|POST|PUT|DELETE|CONNECT|OPTIONS|TRACE|PATCH";
 /// Number of a value's bytes that count.
 const COUNTED_BYTES: usize = 512;
 
-pub(crate) fn check(RateLimitKey { kind }: &RateLimitKey) -> Result<(), String> {
+pub(crate) fn check(limit: &RateLimit) -> Result<(), String> {
+    let RateLimit { keys, service, .. } = limit;
+    if keys.len() > limit.max_keys() {
+        return Err(format!("at most {} keys are allowed", limit.max_keys()));
+    }
+    let is_service_key = |RateLimitKey { kind }: &RateLimitKey| {
+        matches!(
+            kind,
+            Some(Kind::Entry(_) | Kind::Header(_) | Kind::Condition(_))
+        )
+    };
+    if service.is_none() && keys.iter().any(is_service_key) {
+        return Err("a key needs a service".to_owned());
+    }
+    let most = RateLimit::MAX_SERVICE_KEY_BYTES;
+    if service.is_some() && RateLimit::size_of_keys(keys) > most {
+        return Err(format!("its keys are larger than {most} bytes"));
+    }
+    keys.iter().try_for_each(check_key)
+}
+
+fn check_key(RateLimitKey { kind }: &RateLimitKey) -> Result<(), String> {
     let (what, name) = match kind {
         Some(Kind::ClientAddress(_) | Kind::Path(_) | Kind::Method(_)) => return Ok(()),
         Some(Kind::RequestHeader(name)) => ("header", name),
         Some(Kind::QueryParameter(name)) => ("query parameter", name),
         Some(Kind::Cookie(name)) => ("cookie", name),
+        Some(Kind::Entry(entry)) => return descriptors::check_entry(entry),
+        Some(Kind::Header(header)) => {
+            descriptors::check_text("key", &header.key)?;
+            ("header", &header.name)
+        }
+        Some(Kind::Condition(condition)) => return descriptors::check_condition(condition),
         None => return Err("a key has no kind".to_owned()),
     };
     let at = |why: &str| format!("key of {what} `{name}`: {why}");
@@ -79,39 +106,57 @@ pub(crate) fn entries(limit: &RateLimit) -> Vec<Entry> {
 pub(crate) fn actions(limit: &RateLimit) -> Vec<Vec<Action>> {
     let is_method = |key: &RateLimitKey| matches!(key.kind, Some(Kind::Method(_)));
     if limit.keys.iter().any(is_method) {
-        vec![of_methods(limit, true), of_methods(limit, false)]
+        vec![
+            of_methods(limit, Some(true)),
+            of_methods(limit, Some(false)),
+        ]
     } else {
-        let own = ActionSpecifier::GenericKey(GenericKey {
-            descriptor_key: LIMIT.to_owned(),
-            descriptor_value: file_name(&limit.name),
-            ..Default::default()
-        });
-        vec![with_keys(limit, own, true)]
+        vec![of_methods(limit, None)]
     }
 }
 
-fn of_methods(limit: &RateLimit, known: bool) -> Vec<Action> {
-    let own = if_method(LIMIT, file_name(&limit.name), known);
-    with_keys(limit, own, known)
-}
-
-fn with_keys(limit: &RateLimit, own: ActionSpecifier, known_method: bool) -> Vec<Action> {
-    let keys = limit.keys.iter().map(|RateLimitKey { kind }| match kind {
-        Some(Kind::ClientAddress(_)) | None => {
-            ActionSpecifier::RemoteAddress(RemoteAddress::default())
+/// `known` is `None` if the method has no effect.
+fn of_methods(limit: &RateLimit, known: Option<bool>) -> Vec<Action> {
+    let fixed = |key: &str, value: String| match known {
+        Some(known) => if_method(key, value, known),
+        None => ActionSpecifier::GenericKey(GenericKey {
+            descriptor_key: key.to_owned(),
+            descriptor_value: value,
+            ..Default::default()
+        }),
+    };
+    // A service's keys already contain all entries.
+    let own = limit.service.is_none();
+    let own = own.then(|| fixed(LIMIT, file_name(&limit.name)));
+    let keys = limit.keys.iter().map(|key| {
+        let key_name = if limit.service.is_some() {
+            descriptors::name(key)
+        } else {
+            VALUE.into()
+        };
+        let value = |command: &str| value(&key_name, command);
+        match &key.kind {
+            Some(Kind::ClientAddress(_)) | None => {
+                ActionSpecifier::RemoteAddress(RemoteAddress::default())
+            }
+            Some(Kind::RequestHeader(name)) => value(&format!("REQ({name})")),
+            Some(Kind::QueryParameter(name)) => value(&format!("QUERY_PARAM({name})")),
+            Some(Kind::Cookie(name)) => {
+                let key = file_name(name);
+                value(&format!("DYNAMIC_METADATA({COOKIES}:{key})"))
+            }
+            Some(Kind::Path(_)) => value("PATH(NQ:PATH)"),
+            // Differs from all other values, which start with `=`.
+            Some(Kind::Method(_)) if known == Some(false) => {
+                if_method(&key_name, "?".to_owned(), false)
+            }
+            Some(Kind::Method(_)) => value("REQ(:method)"),
+            Some(Kind::Entry(entry)) => fixed(&entry.key, entry.value.clone()),
+            Some(Kind::Header(header)) => descriptors::of_header(header),
+            Some(Kind::Condition(condition)) => descriptors::of_condition(condition),
         }
-        Some(Kind::RequestHeader(name)) => value(&format!("REQ({name})")),
-        Some(Kind::QueryParameter(name)) => value(&format!("QUERY_PARAM({name})")),
-        Some(Kind::Cookie(name)) => {
-            let key = file_name(name);
-            value(&format!("DYNAMIC_METADATA({COOKIES}:{key})"))
-        }
-        Some(Kind::Path(_)) => value("PATH(NQ:PATH)"),
-        Some(Kind::Method(_)) if known_method => value("REQ(:method)"),
-        // Differs from all other values, which start with `=`.
-        Some(Kind::Method(_)) => if_method(VALUE, "?".to_owned(), false),
     });
-    let actions = std::iter::once(own).chain(keys);
+    let actions = own.into_iter().chain(keys);
     actions
         .map(|specifier| Action {
             action_specifier: Some(specifier),
@@ -121,10 +166,10 @@ fn with_keys(limit: &RateLimit, own: ActionSpecifier, known_method: bool) -> Vec
 
 /// Applies to requests from all addresses. This is the only action whose value Envoy formats by
 /// default.
-fn value(command: &str) -> ActionSpecifier {
+fn value(key: &str, command: &str) -> ActionSpecifier {
     ActionSpecifier::RemoteAddressMatch(RemoteAddressMatch {
         descriptor_value: format!("=%{command}:{COUNTED_BYTES}%"),
-        descriptor_key: VALUE.to_owned(),
+        descriptor_key: key.to_owned(),
         address_matcher: Some(AddressMatcher {
             ranges: Vec::new(),
             invert_match: true,

@@ -6,13 +6,20 @@
 //!
 //! Limits that only report have their own filter. A filter stops at the first exceeded limit, and
 //! Envoy 1.39 then lets the request pass if that limit is in shadow mode.
+//!
+//! Envoy can divide only all limits of a filter by the number of hosts, so fleet limits have their
+//! own filters, too. A request then takes as many tokens as there are hosts.
+//!
+//! [`service_limits`] renders the filter for limits that a service decides.
 
 use std::collections::BTreeMap;
 
 use envoy_types::pb::envoy::config::core::v3::RuntimeFractionalPercent;
 use envoy_types::pb::envoy::config::route::v3::rate_limit::XRateLimitOption;
 use envoy_types::pb::envoy::config::route::v3::{RateLimit as OfRequest, route};
-use envoy_types::pb::envoy::extensions::common::ratelimit::v3::LocalRateLimitDescriptor;
+use envoy_types::pb::envoy::extensions::common::ratelimit::v3::{
+    LocalClusterRateLimit, LocalRateLimitDescriptor,
+};
 use envoy_types::pb::envoy::extensions::filters::http::local_ratelimit::v3::LocalRateLimit;
 use envoy_types::pb::envoy::r#type::v3::{HttpStatus, TokenBucket};
 use envoy_types::pb::google::protobuf::Any;
@@ -22,7 +29,7 @@ use sesame_proto::digest::sha256;
 use sesame_proto::schema::{HeaderModifier, RateLimit};
 
 use super::routes::RenderedRoute;
-use super::{composite, headers, rate_limit_keys};
+use super::{composite, headers, rate_limit_keys, service_limits};
 use crate::context::RenderContext;
 use crate::rendered::{RenderProblems, Resource};
 use crate::wrappers;
@@ -33,7 +40,8 @@ pub(crate) const FILTER: &str = "rate_limits";
 const REPORTED: &str = "reported_rate_limits";
 
 /// Maximum number of key values that each connection manager remembers, across all enforced limits.
-/// Envoy evicts the least recently used value.
+/// Envoy evicts the least recently used value. Each limit gets at least 256, because there are at
+/// most [`RateLimit::MAX_KEYED`].
 const REMEMBERED: usize = 65_536;
 
 /// Separate maximum for limits that only report, which must not weaken enforced limits.
@@ -42,11 +50,12 @@ const REMEMBERED_FOR_REPORTS: usize = REMEMBERED / 4;
 /// Allowed intervals in milliseconds. The minimum is Envoy's; the maximum is one year.
 const INTERVAL_MS: std::ops::RangeInclusive<u64> = 50..=366 * 24 * 3_600_000;
 
+/// Returns the files of limits with and without a service.
 pub(crate) fn render(
     all: &[RateLimit],
     context: &RenderContext<'_>,
     problems: &mut RenderProblems,
-) -> Resource {
+) -> [Resource; 2] {
     let usable = context.rate_limits;
     let without_requests = "requests that need it get 500";
     for limit in all.iter().skip(usable.len()) {
@@ -56,49 +65,94 @@ pub(crate) fn render(
             format!("at most {most} limits are allowed, sorted by name and without duplicate names; {without_requests}"),
         );
     }
-    let mut by_answer: BTreeMap<String, FiltersByMode> = BTreeMap::new();
+    let mut by_answer: BTreeMap<String, BTreeMap<Stage, LocalRateLimit>> = BTreeMap::new();
     let keyed = |report_only: bool| {
         let same = usable.iter().filter(|it| it.report_only == report_only);
-        same.filter(|limit| !limit.keys.is_empty()).count()
+        same.filter(|limit| !limit.keys.is_empty() && limit.service.is_none())
+            .count()
     };
     let (enforced, reported) = (keyed(false), keyed(true));
+    let last_keyed = last_keyed(usable);
+    let mut of_services: Vec<&RateLimit> = Vec::new();
     for limit in usable {
         let keyed = if limit.report_only {
             reported
         } else {
             enforced
         };
-        let filter = filter(limit, keyed).map_err(|why| format!("request limit: {why}"));
+        let filter = filter(limit, keyed).and_then(|filter| {
+            check_keyed(limit, last_keyed)?;
+            Ok(filter)
+        });
+        let filter = filter.map_err(|why| format!("request limit: {why}"));
         let filter = problems.value(&limit.name, filter, without_requests);
-        if let Some(filter) = filter {
+        if filter.is_some() && limit.service.is_some() {
+            of_services.push(limit);
+        } else if let Some(filter) = filter {
             let filters = by_answer.entry(answer(limit)).or_default();
-            let mode = if limit.report_only {
-                &mut filters.reporting
-            } else {
-                &mut filters.enforcing
-            };
-            let shared = mode.get_or_insert(filter);
-            shared.descriptors.push(bucket(limit));
+            let shared = filters.entry(Stage::of(limit)).or_insert(filter);
+            shared.descriptors.push(bucket(limit, context.fleet_hosts));
         }
     }
     let filters = by_answer.into_iter().map(|(answer, filters)| {
-        let FiltersByMode {
-            reporting,
-            enforcing,
-        } = filters;
-        // The reporting filter never pauses a request, so the other one always runs.
-        let filters = reporting.into_iter().chain(enforcing);
+        // None of them pauses a request that may pass, so all of them run.
+        let filters = filters.into_values();
         let filters =
             filters.map(|it| composite::filter("envoy.filters.http.local_ratelimit", pack_any(it)));
         (answer, filters.collect())
     });
-    composite::file(FILTER, filters)
+    [
+        service_limits::file(of_services.into_iter()),
+        composite::file(FILTER, filters),
+    ]
 }
 
-#[derive(Default)]
-struct FiltersByMode {
-    reporting: Option<LocalRateLimit>,
-    enforcing: Option<LocalRateLimit>,
+/// A filter evaluates only limits with the same stage. In the order in which filters run: reports
+/// must come first, because an enforcing filter may end the request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Stage {
+    ReportByHost,
+    ReportByFleet,
+    EnforceByHost,
+    EnforceByFleet,
+}
+
+impl Stage {
+    fn of(limit: &RateLimit) -> Self {
+        match (limit.report_only, limit.fleet) {
+            (true, false) => Self::ReportByHost,
+            (true, true) => Self::ReportByFleet,
+            (false, false) => Self::EnforceByHost,
+            (false, true) => Self::EnforceByFleet,
+        }
+    }
+
+    fn number(self) -> u32 {
+        match self {
+            Self::EnforceByHost => 0,
+            Self::ReportByHost => 1,
+            Self::EnforceByFleet => 2,
+            Self::ReportByFleet => 3,
+        }
+    }
+}
+
+/// Returns the name of the last limit that may remember key values, or `None` if all may.
+fn last_keyed(all: &[RateLimit]) -> Option<&str> {
+    if all.len() <= RateLimit::MAX_KEYED {
+        return None;
+    }
+    let mut keyed = all.iter().filter(|limit| limit.remembers());
+    let last = keyed.nth(RateLimit::MAX_KEYED - 1);
+    last.map(|limit| limit.name.as_str())
+}
+
+fn check_keyed(limit: &RateLimit, last: Option<&str>) -> Result<(), String> {
+    if limit.remembers() && last.is_some_and(|last| limit.name.as_str() > last) {
+        let most = RateLimit::MAX_KEYED;
+        return Err(format!("at most {most} enforced limits may have keys"));
+    }
+    Ok(())
 }
 
 fn answer(limit: &RateLimit) -> String {
@@ -119,12 +173,20 @@ fn filter(limit: &RateLimit, keyed: usize) -> Result<LocalRateLimit, String> {
         requests,
         per_ms,
         burst: _,
-        keys,
+        keys: _,
         status,
         response_headers,
         report_only,
         draft_headers: _,
+        fleet,
+        service,
     } = limit;
+    rate_limit_keys::check(limit)?;
+    if let Some(service) = service {
+        // The service knows the rates, and its filter has its own response.
+        service_limits::check(service)?;
+        return Ok(LocalRateLimit::default());
+    }
     if *requests == 0 {
         return Err("0 requests; at least one is needed".to_owned());
     }
@@ -137,13 +199,10 @@ fn filter(limit: &RateLimit, keyed: usize) -> Result<LocalRateLimit, String> {
     if *status != 0 && !RateLimit::is_status(*status) {
         return Err(format!("status {status} is unknown to Envoy"));
     }
-    let (most_keys, most_headers) = (RateLimit::MAX_KEYS, RateLimit::MAX_HEADERS);
-    if keys.len() > most_keys || response_headers.len() > most_headers {
-        return Err(format!(
-            "at most {most_keys} keys and {most_headers} response headers are allowed"
-        ));
+    let most = RateLimit::MAX_HEADERS;
+    if response_headers.len() > most {
+        return Err(format!("at most {most} response headers are allowed"));
     }
-    keys.iter().try_for_each(rate_limit_keys::check)?;
     let modifier = HeaderModifier {
         set: response_headers.clone(),
         ..Default::default()
@@ -158,6 +217,12 @@ fn filter(limit: &RateLimit, keyed: usize) -> Result<LocalRateLimit, String> {
     } else {
         (FILTER, REMEMBERED, 100)
     };
+    // More limits than the maximum are left out.
+    let keyed = if *report_only {
+        keyed
+    } else {
+        keyed.min(RateLimit::MAX_KEYED)
+    };
     let kept = (remembered / keyed.next_power_of_two().max(1)).max(1);
     Ok(LocalRateLimit {
         stat_prefix: stat_prefix.to_owned(),
@@ -169,15 +234,11 @@ fn filter(limit: &RateLimit, keyed: usize) -> Result<LocalRateLimit, String> {
         response_headers_to_add: response.add,
         // Requests without a limit of this filter pass.
         always_consume_default_token_bucket: wrappers::boolean(false),
-        stage: stage(limit),
+        stage: Stage::of(limit).number(),
+        local_cluster_rate_limit: fleet.then(LocalClusterRateLimit::default),
         max_dynamic_descriptors: wrappers::uint32(u32::try_from(kept).unwrap_or(u32::MAX)),
         ..Default::default()
     })
-}
-
-/// A filter evaluates only limits with the same stage.
-fn stage(limit: &RateLimit) -> u32 {
-    limit.report_only.into()
 }
 
 fn percent(percent: u32) -> RuntimeFractionalPercent {
@@ -187,11 +248,19 @@ fn percent(percent: u32) -> RuntimeFractionalPercent {
     }
 }
 
-fn bucket(limit: &RateLimit) -> LocalRateLimitDescriptor {
+/// A fleet's bucket has a token for each host, because smaller buckets would reject everything.
+/// Rounds up, because changing a bucket refills all buckets.
+fn bucket(limit: &RateLimit, hosts: u32) -> LocalRateLimitDescriptor {
+    let max_tokens = limit.requests.saturating_add(limit.burst);
+    let least = if limit.fleet {
+        hosts.next_power_of_two()
+    } else {
+        1
+    };
     LocalRateLimitDescriptor {
         entries: rate_limit_keys::entries(limit),
         token_bucket: Some(TokenBucket {
-            max_tokens: limit.requests.saturating_add(limit.burst),
+            max_tokens: max_tokens.max(least),
             tokens_per_fill: wrappers::uint32(limit.requests),
             fill_interval: wrappers::milliseconds(limit.per_ms),
         }),
@@ -202,43 +271,73 @@ fn bucket(limit: &RateLimit) -> LocalRateLimitDescriptor {
 #[derive(Default)]
 pub(crate) struct CountedRequests {
     limits: Vec<OfRequest>,
-    config: Option<Any>,
-    cookies: Option<Any>,
+    filters: Vec<(&'static str, Any)>,
 }
 
 /// Returns an error if any limit cannot be applied, because the route must not be served without
 /// it.
-pub(crate) fn of_route(names: &[String], all: &[RateLimit]) -> Result<CountedRequests, String> {
+pub(crate) fn of_route(
+    names: &[String],
+    context: &RenderContext<'_>,
+) -> Result<CountedRequests, String> {
     let [first, ..] = names else {
         return Ok(CountedRequests::default());
     };
-    if names.len() > RateLimit::MAX_OF_ROUTE {
-        return Err(format!(
-            "{} request limits; at most {} are allowed",
-            names.len(),
-            RateLimit::MAX_OF_ROUTE
-        ));
-    }
+    let all = context.rate_limits;
+    let last_keyed = last_keyed(all);
+    let mut counts = [0, 0];
     let mut answers = Vec::new();
     let mut limits: Vec<&RateLimit> = Vec::new();
     for name in names {
         let place = all.binary_search_by(|limit| limit.name.cmp(name));
         let limit = place.ok().and_then(|place| all.get(place));
         let limit = limit.ok_or_else(|| format!("the request limit `{name}` does not exist"))?;
-        filter(limit, 0).map_err(|why| format!("request limit `{name}`: {why}"))?;
-        answers.push(answer(limit));
+        let checked = filter(limit, 0).and_then(|_| check_keyed(limit, last_keyed));
+        checked.map_err(|why| format!("request limit `{name}`: {why}"))?;
+        // Reports must not take places from limits that protect.
+        let [enforced, reported] = &mut counts;
+        let count = if limit.report_only {
+            reported
+        } else {
+            enforced
+        };
+        *count += 1;
+        if *count > RateLimit::MAX_OF_ROUTE {
+            let most = RateLimit::MAX_OF_ROUTE;
+            return Err(format!("more than {most} request limits"));
+        }
+        if limit.service.is_none() {
+            answers.push(answer(limit));
+        }
         limits.push(limit);
     }
     answers.dedup();
-    let [answer] = answers.as_slice() else {
-        return Err(format!(
-            "request limit `{first}` and another limit of the route have different responses"
-        ));
+    let answer = match answers.as_slice() {
+        [] => None,
+        [answer] => Some(composite::named(answer)),
+        _ => {
+            return Err(format!(
+                "request limit `{first}` and another limit of the route have different responses"
+            ));
+        }
     };
+    let filters = [
+        (FILTER, answer),
+        (
+            service_limits::FILTER,
+            service_limits::of_route(&limits, context)?,
+        ),
+        (
+            rate_limit_keys::COOKIES,
+            rate_limit_keys::cookies(limits.iter().copied()),
+        ),
+    ];
+    let filters = filters.into_iter();
     Ok(CountedRequests {
-        cookies: rate_limit_keys::cookies(limits.iter().copied()),
+        filters: filters
+            .filter_map(|(place, config)| Some((place, config?)))
+            .collect(),
         limits: limits.into_iter().flat_map(of_request).collect(),
-        config: Some(composite::named(answer)),
     })
 }
 
@@ -250,12 +349,20 @@ fn of_request(limit: &RateLimit) -> impl Iterator<Item = OfRequest> {
     } else {
         XRateLimitOption::Unspecified
     };
-    let stage = wrappers::uint32(stage(limit)).filter(|it| it.value > 0);
+    let with_service = limit.service.is_some();
+    let stage = if with_service {
+        service_limits::STAGE
+    } else {
+        Stage::of(limit).number()
+    };
+    let stage = wrappers::uint32(stage).filter(|it| it.value > 0);
     let actions = rate_limit_keys::actions(limit).into_iter();
     actions.map(move |actions| OfRequest {
         actions,
         x_ratelimit_option: option.into(),
         stage,
+        // Envoy then ignores the service's decision.
+        apply_on_stream_done: with_service && limit.report_only,
         ..Default::default()
     })
 }
@@ -263,16 +370,10 @@ fn of_request(limit: &RateLimit) -> impl Iterator<Item = OfRequest> {
 impl CountedRequests {
     /// Envoy can limit only routes that forward requests.
     pub(crate) fn apply(&self, routes: &mut [RenderedRoute]) {
-        let Some(config) = &self.config else {
-            return;
-        };
         for RenderedRoute { route, filters } in routes {
             if let Some(route::Action::Route(action)) = &mut route.action {
                 action.rate_limits.clone_from(&self.limits);
-                filters.insert(FILTER, config.clone());
-                if let Some(cookies) = &self.cookies {
-                    filters.insert(rate_limit_keys::COOKIES, cookies.clone());
-                }
+                filters.extend(self.filters.iter().cloned());
             }
         }
     }

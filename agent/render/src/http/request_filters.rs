@@ -6,6 +6,7 @@
 use envoy_types::pb::envoy::config::common::mutation_rules::v3::{
     HeaderMutation, header_mutation::Action,
 };
+use envoy_types::pb::envoy::config::core::v3::TypedExtensionConfig;
 use envoy_types::pb::envoy::config::route::v3::{
     HeaderMatcher, header_matcher::HeaderMatchSpecifier,
 };
@@ -23,10 +24,12 @@ use envoy_types::pb::envoy::extensions::filters::http::header_mutation::v3::{
 use envoy_types::pb::envoy::r#type::v3::Int64Range;
 use envoy_types::pb::google::protobuf::Any;
 use envoy_types::util::pack_any;
-use sesame_proto::schema::{Fault, HeaderModifier, RequestFilters, SharedFilter};
+use sesame_proto::schema::{Fault, HeaderModifier, ReportedChecks, RequestFilters, SharedFilter};
 
+use super::authorization::ReportedRules;
 use super::{
-    address_filters, authorization, composite, credentials, csrf, headers, shared_filters, tokens,
+    address_filters, authorization, composite, credentials, csrf, headers, injected, route_filter,
+    shared_filters, tokens,
 };
 use crate::context::{SharedPlaces, SnapshotFilters};
 use crate::rendered::RenderProblems;
@@ -40,13 +43,17 @@ pub(crate) const RESERVED_HEADERS: &str = "reserved_headers";
 pub(crate) const CLAIM_HEADERS: &str = "claim_headers";
 pub(crate) const TOKEN_HEADERS: &str = "token_headers";
 
-pub(crate) const ALL: [&str; 14] = [
+const HEADER_MUTATION: &str = "envoy.filters.http.header_mutation";
+
+pub(crate) const ALL: [&str; 16] = [
     address_filters::FILTER,
     csrf::FILTER,
     TOKEN_HEADERS,
     RESERVED_HEADERS,
     CLAIM_HEADERS,
     credentials::FILTER,
+    injected::FILTER,
+    route_filter::FILTER,
     tokens::FILTER,
     authorization::FILTER,
     shared_filters::BANDWIDTH,
@@ -98,9 +105,30 @@ pub(crate) fn render(
         exempt_from: _,
         credentials,
         csrf: csrf_checks,
+        reported,
+        injected: _,
+        grpc_json: _,
+        maintenance: _,
     } = filters;
     let mut rendered = shared_filters::named(filters, shared)?;
-    let addresses = address_filters::render(address_filters)?;
+    let (reported_addresses, reported) = match reported {
+        Some(ReportedChecks {
+            address_filters,
+            tokens,
+            authorizations,
+        }) => {
+            let tokens = shared_filters::reported_tokens(tokens, shared)?;
+            (
+                &address_filters[..],
+                ReportedRules {
+                    tokens,
+                    authorizations,
+                },
+            )
+        }
+        None => (&[][..], ReportedRules::default()),
+    };
+    let addresses = address_filters::render(address_filters, reported_addresses)?;
     rendered.extend(addresses.map(|filter| (address_filters::FILTER, filter)));
     rendered.extend(csrf::render(csrf_checks)?.map(|filter| (csrf::FILTER, filter)));
     for (place, names) in [
@@ -108,17 +136,13 @@ pub(crate) fn render(
         (TOKEN_HEADERS, token_headers),
     ] {
         if !names.is_empty() {
-            for name in names {
-                headers::check_writable(name)?;
-            }
-            let removed = names.iter().cloned().map(Action::Remove);
-            rendered.push((place, mutating(removed.collect())));
+            rendered.push((place, removing(names)?));
         }
     }
     if !claim_headers.is_empty() {
         rendered.push((CLAIM_HEADERS, tokens::claim_headers(claim_headers)?));
     }
-    let authorizations = authorization::render(authorizations, credentials)?;
+    let authorizations = authorization::render(authorizations, credentials, reported)?;
     rendered.extend(authorizations.map(|filter| (authorization::FILTER, filter)));
     if *grpc_web {
         let filter = composite::inline("envoy.filters.http.grpc_web", pack_any(GrpcWeb {}));
@@ -134,6 +158,14 @@ pub(crate) fn render(
     let changes = changes(request_headers.as_ref(), response_headers.as_ref())?;
     rendered.extend(changes.map(|filter| (HEADERS, filter)));
     Ok(rendered)
+}
+
+fn removing(names: &[String]) -> Result<Any, String> {
+    for name in names {
+        headers::check_writable(name)?;
+    }
+    let removed = names.iter().cloned().map(Action::Remove);
+    Ok(mutating(removed.collect()))
 }
 
 /// Buffers each request, and rejects large bodies. Checks `content-length` first, because Envoy
@@ -235,7 +267,15 @@ pub(crate) fn mutating(request: Vec<Action>) -> Any {
     mutations([request, Vec::new()])
 }
 
+pub(crate) fn mutating_filter(request: Vec<Action>) -> TypedExtensionConfig {
+    composite::filter(HEADER_MUTATION, mutation([request, Vec::new()]))
+}
+
 fn mutations(actions: [Vec<Action>; 2]) -> Any {
+    composite::inline(HEADER_MUTATION, mutation(actions))
+}
+
+fn mutation(actions: [Vec<Action>; 2]) -> Any {
     let [request_mutations, response_mutations] = actions.map(|actions| {
         let mutations = actions.into_iter().map(|action| HeaderMutation {
             action: Some(action),
@@ -250,6 +290,5 @@ fn mutations(actions: [Vec<Action>; 2]) -> Any {
         }),
         ..Default::default()
     };
-    let name = "envoy.filters.http.header_mutation";
-    composite::inline(name, pack_any(filter))
+    pack_any(filter)
 }

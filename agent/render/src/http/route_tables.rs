@@ -10,7 +10,7 @@ use envoy_types::pb::envoy::config::route::v3::{
     route_match::PathSpecifier,
 };
 use envoy_types::pb::google::protobuf::Any;
-use prost::{DecodeError, Message as _};
+use prost::Message as _;
 use sesame_proto::encoded::EncodedTable;
 use sesame_proto::expressions::{self, MAX_PER_VIRTUAL_HOST};
 use sesame_proto::refusal;
@@ -23,7 +23,7 @@ use super::auth_context::HostContexts;
 use super::routes::{self, HostOfRoutes, RenderedRoute};
 use super::{
     auth_headers, cors, external_auth, headers, rate_limit_keys, rate_limits, refusing,
-    request_filters, retries, sessions,
+    request_filters, retries, service_limits, sessions,
 };
 use crate::context::RenderContext;
 use crate::rendered::{RenderProblems, Resource};
@@ -69,20 +69,19 @@ pub(crate) fn render(
 }
 
 pub(crate) fn render_encoded(
-    table: &EncodedTable<'_>,
+    table: &EncodedTable,
     context: &RenderContext<'_>,
     room: &mut TableRoom,
     problems: &mut RenderProblems,
-) -> Result<Resource, DecodeError> {
-    let mut rendering = TableRendering::new(table.name, context);
+) -> Resource {
+    let mut rendering = TableRendering::new(&table.name, context);
     for (done, host) in table.hosts.iter().enumerate() {
         if done == MEASURED_HOSTS {
             rendering.reserve(table.hosts.len() - done);
         }
-        let decoded = VirtualHost::decode(host.bytes)?;
-        rendering.add(host.domain, &decoded, context, room, problems);
+        rendering.add(host.domain(), &host.decoded(), context, room, problems);
     }
-    Ok(rendering.finish())
+    rendering.finish()
 }
 
 pub(crate) struct TableRoom(usize);
@@ -193,7 +192,6 @@ pub(crate) fn head(name: &str, context: &RenderContext<'_>) -> Vec<u8> {
 }
 
 /// The domain must have been checked.
-// The function is long because it writes all parts of a virtual host in byte order.
 pub(crate) fn render_host(
     virtual_host: &VirtualHost,
     table: &str,
@@ -239,6 +237,7 @@ pub(crate) fn render_host(
         https: table.starts_with(HTTPS_TABLES),
         filters,
         contexts: &contexts,
+        listener_authorizes: !external_auth.is_empty(),
     };
     for it in routes {
         // Check the size before rendering, because the snapshot is not trusted to limit it.
@@ -378,7 +377,7 @@ fn listener_filters(
     // another route. Enable the filters for every route; they do nothing unless the final route
     // configures them.
     let places = request_filters::ALL.into_iter();
-    let places = places.chain([rate_limits::FILTER]);
+    let places = places.chain([rate_limits::FILTER, service_limits::FILTER]);
     let places = places.chain(external_auth::FILTERS);
     filters.extend(places.map(|place| (place.to_owned(), request_filters::idle(place))));
     filters.extend(

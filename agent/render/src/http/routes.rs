@@ -18,7 +18,8 @@ use super::headers::{self, HeaderChanges};
 use super::matches::MatchedProtocol;
 use super::sessions::{self, SessionParts};
 use super::{
-    auth_headers, cors, external_auth, matches, rate_limits, redirects, refusing, request_filters,
+    auth_headers, cors, external_auth, matches, oidc, rate_limits, redirects, refusing,
+    request_filters,
 };
 use crate::context::RenderContext;
 use crate::rendered::RenderProblems;
@@ -34,6 +35,8 @@ pub(crate) struct HostOfRoutes<'h> {
     pub(crate) https: bool,
     pub(crate) filters: Option<&'h RequestFilters>,
     pub(crate) contexts: &'h HostContexts<'h>,
+    /// True if the listener itself authorizes requests.
+    pub(crate) listener_authorizes: bool,
 }
 
 impl HostOfRoutes<'_> {
@@ -93,7 +96,7 @@ pub(crate) fn render(
     if let Some(cors) = cors {
         filters.insert(cors::FILTER, cors::render(name, cors, problems));
     }
-    let authorized = authorization(external_auth, host.contexts, context);
+    let authorized = authorization(external_auth, host, context);
     let policy_filters = host.filters_instead(own_filters.as_deref(), context);
     let checked = authorized.and_then(|authorized| {
         filters.extend(authorized);
@@ -109,7 +112,7 @@ pub(crate) fn render(
         filters,
     };
     let routes = checked
-        .and_then(|()| rate_limits::of_route(rate_limits, context.rate_limits))
+        .and_then(|()| rate_limits::of_route(rate_limits, context))
         .and_then(|limits| {
             let mut routes = frame.routes(host, &rule_request, context, problems)?;
             limits.apply(&mut routes);
@@ -136,23 +139,24 @@ fn measured(mut routes: Vec<RenderedRoute>, name: Option<String>) -> Vec<Rendere
 
 fn authorization(
     auths: &[ExternalAuth],
-    contexts: &HostContexts<'_>,
+    host: HostOfRoutes<'_>,
     context: &RenderContext<'_>,
 ) -> Result<BTreeMap<&'static str, Any>, String> {
-    let (count, most) = (auths.len(), Route::MAX_EXTERNAL_AUTHS);
+    let services = || auths.iter().filter(|auth| oidc::login_of(auth).is_none());
+    let (count, most) = (services().count(), Route::MAX_EXTERNAL_AUTHS);
     if count > most {
         return Err(format!(
             "the route has {count} authorizations; at most {most} are allowed"
         ));
     }
-    let configs = auths
-        .iter()
-        .map(|auth| external_auth::of_route(auth, context));
-    let places = contexts.places(auths)?.into_iter().zip(configs);
+    let configs = services().map(|auth| external_auth::of_route(auth, context));
+    let places = host.contexts.places(services())?.into_iter().zip(configs);
     let places = places.map(|(place, config)| config.map(|config| (place, config)));
     let headers = auth_headers::render(auths);
     let headers = headers.map(|config| Ok((auth_headers::FILTER, config)));
-    places.chain(headers).collect()
+    let login = oidc::of_route(auths, host.listener_authorizes, context)?;
+    let login = login.map(|config| Ok((oidc::FILTER, config)));
+    places.chain(headers).chain(login).collect()
 }
 
 /// Envoy applies a backend's header changes before the route's, but the rule's must come first. If

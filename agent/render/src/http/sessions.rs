@@ -177,7 +177,7 @@ pub(crate) fn backend_of(cluster: &str) -> &str {
     cluster.strip_suffix(ENDPOINT).unwrap_or(cluster)
 }
 
-pub(crate) fn opens_nothing(cluster: &str) -> bool {
+pub(crate) fn only_chooses(cluster: &str) -> bool {
     cluster.ends_with(SESSIONS)
 }
 

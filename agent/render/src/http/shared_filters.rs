@@ -6,9 +6,7 @@
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
 
-use envoy_types::pb::envoy::config::core::v3::{
-    HeaderValueOption, TypedExtensionConfig, header_value_option::HeaderAppendAction,
-};
+use envoy_types::pb::envoy::config::core::v3::TypedExtensionConfig;
 use envoy_types::pb::envoy::extensions::compression::brotli::compressor::v3::Brotli;
 use envoy_types::pb::envoy::extensions::compression::gzip::compressor::v3::Gzip;
 use envoy_types::pb::envoy::extensions::compression::zstd::compressor::v3::Zstd;
@@ -19,32 +17,19 @@ use envoy_types::pb::envoy::extensions::filters::http::compressor::v3::{
     Compressor,
     compressor::{CommonDirectionConfig, ResponseDirectionConfig},
 };
-use envoy_types::pb::envoy::extensions::filters::http::custom_response::v3::CustomResponse;
-use envoy_types::pb::envoy::extensions::http::custom_response::local_response_policy::v3::LocalResponsePolicy;
-use envoy_types::pb::envoy::r#type::matcher::v3::{
-    HttpResponseLocalReplyMatchInput, HttpResponseStatusCodeClassMatchInput,
-    HttpResponseStatusCodeMatchInput,
-};
 use envoy_types::pb::google::protobuf::Any;
-use envoy_types::pb::xds::r#type::matcher::v3::matcher::matcher_list::predicate::{
-    MatchType, PredicateList,
-};
-use envoy_types::pb::xds::r#type::matcher::v3::matcher::matcher_list::{FieldMatcher, Predicate};
-use envoy_types::pb::xds::r#type::matcher::v3::string_matcher::MatchPattern;
-use envoy_types::pb::xds::r#type::matcher::v3::{Matcher, matcher};
 use envoy_types::util::pack_any;
 use sesame_proto::keys::KeyPair;
 use sesame_proto::schema::compression::Algorithm;
 use sesame_proto::schema::shared_filter::Kind;
 use sesame_proto::schema::{
-    Bandwidth, Compression, ErrorPage, RequestFilters, ResponseFilter, SharedFilter,
+    Bandwidth, Compression, RequestFilters, ResponseFilter, SharedFilter, TokenPolicy,
 };
 
 use super::composite::{self, filter};
-use super::credentials;
 use super::tokens::{self, Tokens};
+use super::{credentials, error_pages, injected, route_filter};
 use crate::context::{SharedPlace, SharedPlaces};
-use crate::header_checks::check_value;
 use crate::rendered::{RenderProblems, Resource};
 use crate::wrappers;
 
@@ -70,7 +55,13 @@ pub(crate) fn render(
             ),
         );
     }
-    let places = [BANDWIDTH, RESPONSE, credentials::FILTER];
+    let places = [
+        BANDWIDTH,
+        RESPONSE,
+        credentials::FILTER,
+        injected::FILTER,
+        route_filter::FILTER,
+    ];
     let mut places = BTreeMap::from(places.map(|place| (place, Vec::new())));
     let mut tokens = Tokens::default();
     for filter in usable {
@@ -92,6 +83,21 @@ pub(crate) fn render(
                     problems.add(name, format!("shared filter: {why}; {without}"));
                 }
             }),
+            Some(Kind::Injected(it)) => injected::check(name, it).map(|()| {
+                let (filters, missing) = injected::chain(name, it, &pairs);
+                add(injected::FILTER, filters);
+                if let Some(why) = missing {
+                    problems.add(name, format!("shared filter: {why}; {without}"));
+                }
+            }),
+            Some(Kind::GrpcJson(it)) => {
+                let filter = route_filter::transcoding(it);
+                filter.map(|filter| add(route_filter::FILTER, vec![filter]))
+            }
+            Some(Kind::Maintenance(it)) => {
+                let filters = route_filter::page(it);
+                filters.map(|filters| add(route_filter::FILTER, filters))
+            }
             // Token sets are added later, because they refer to token policies.
             Some(Kind::TokenSet(_)) => Ok(()),
             None => Err("its kind is unknown".to_owned()),
@@ -134,6 +140,9 @@ fn place(filter: &SharedFilter) -> Result<&'static str, String> {
         Some(Kind::Credentials(set)) => {
             credentials::check_set(&filter.name, set).map(|()| credentials::FILTER)
         }
+        Some(Kind::Injected(it)) => injected::check(&filter.name, it).map(|()| injected::FILTER),
+        Some(Kind::GrpcJson(it)) => route_filter::transcoding(it).map(|_| route_filter::FILTER),
+        Some(Kind::Maintenance(it)) => route_filter::page(it).map(|_| route_filter::FILTER),
         None => Err("its kind is unknown".to_owned()),
     }
 }
@@ -156,14 +165,26 @@ pub(crate) fn named(
         (RESPONSE, &filters.response),
         (BANDWIDTH, &filters.bandwidth),
         (credentials::FILTER, &filters.credentials),
+        (injected::FILTER, &filters.injected),
     ] {
         if !name.is_empty() {
             check(place, name)?;
             named.push((place, composite::named(name)));
         }
     }
+    let page = filters.maintenance.as_ref().map(|it| it.page.as_str());
+    let transcoder = Some(filters.grpc_json.as_str()).filter(|name| !name.is_empty());
+    for name in page.into_iter().chain(transcoder) {
+        check(route_filter::FILTER, name)?;
+    }
+    let of_rule = route_filter::named(filters.maintenance.as_ref(), &filters.grpc_json)?;
+    named.extend(of_rule.map(|filter| (route_filter::FILTER, filter)));
     for policy in &filters.tokens {
         check(tokens::FILTER, policy)?;
+        // Such a policy accepts all requests.
+        if token_policy(policy, shared).is_none_or(|it| it.report_only) {
+            return Err(format!("`{policy}` does not require tokens"));
+        }
     }
     if let Some(set) = filters.token_set() {
         check(tokens::FILTER, &set)?;
@@ -172,33 +193,37 @@ pub(crate) fn named(
     Ok(named)
 }
 
+fn token_policy<'s>(name: &str, shared: &SharedPlaces<'s>) -> Option<&'s TokenPolicy> {
+    match &shared.get(name)?.filter.kind {
+        Some(Kind::Tokens(policy)) => Some(policy),
+        _ => None,
+    }
+}
+
+/// Returns the token policies that only report.
+pub(crate) fn reported_tokens<'s>(
+    names: &'s [String],
+    shared: &SharedPlaces<'s>,
+) -> Result<Vec<(&'s str, &'s TokenPolicy)>, String> {
+    let policies = names.iter().map(|name| {
+        let policy = token_policy(name, shared).filter(|it| it.report_only);
+        let policy = policy.ok_or_else(|| format!("`{name}` is not a policy that only reports"))?;
+        tokens::check(policy).map_err(|why| format!("shared filter `{name}`: {why}"))?;
+        Ok((name.as_str(), policy))
+    });
+    policies.collect()
+}
+
 /// Returns the filters in request order. Responses pass through them in reverse, so the error page
 /// is applied last.
 fn of_responses(response: &ResponseFilter) -> Result<Vec<TypedExtensionConfig>, String> {
     let ResponseFilter {
         compression,
         error_pages,
+        sign_in,
     } = response;
     let mut filters = Vec::new();
-    if !error_pages.is_empty() {
-        let most = SharedFilter::MAX_PAGES;
-        if error_pages.len() > most {
-            return Err(format!("more than {most} error pages"));
-        }
-        let matchers = error_pages.iter().map(page).collect::<Result<_, _>>()?;
-        let config = CustomResponse {
-            custom_response_matcher: Some(Matcher {
-                matcher_type: Some(matcher::MatcherType::MatcherList(matcher::MatcherList {
-                    matchers,
-                })),
-                ..Default::default()
-            }),
-        };
-        filters.push(filter(
-            "envoy.filters.http.custom_response",
-            pack_any(config),
-        ));
-    }
+    filters.extend(error_pages::render(error_pages, sign_in.as_ref())?);
     if let Some(compression) = compression {
         filters.extend(compressors(compression)?);
     }
@@ -206,85 +231,6 @@ fn of_responses(response: &ResponseFilter) -> Result<Vec<TypedExtensionConfig>, 
         return Err("it changes nothing".to_owned());
     }
     Ok(filters)
-}
-
-fn page(page: &ErrorPage) -> Result<FieldMatcher, String> {
-    let ErrorPage {
-        statuses,
-        body,
-        content_type,
-        status,
-        of_backends,
-    } = page;
-    let most = SharedFilter::MAX_PAGE_BYTES;
-    if body.len() > most {
-        return Err(format!(
-            "an error page of {} bytes; at most {most} are allowed",
-            body.len()
-        ));
-    }
-    if !matches!(status, 0 | 200..=599) {
-        return Err(format!("invalid error page status {status}"));
-    }
-    check_value(content_type).map_err(|why| format!("media type of an error page: {why}"))?;
-    let statuses = statuses.iter().map(|status| match status {
-        4 | 5 => Ok(composite::predicate(
-            pack_any(HttpResponseStatusCodeClassMatchInput {}),
-            MatchPattern::Exact(format!("{status}xx")),
-        )),
-        400..=599 => Ok(composite::predicate(
-            pack_any(HttpResponseStatusCodeMatchInput {}),
-            MatchPattern::Exact(status.to_string()),
-        )),
-        _ => Err(format!("an error page for status {status}")),
-    });
-    let mut predicate = any_of(statuses.collect::<Result<_, _>>()?)?;
-    if !of_backends {
-        let is_own = composite::predicate(
-            pack_any(HttpResponseLocalReplyMatchInput {}),
-            MatchPattern::Exact("true".to_owned()),
-        );
-        predicate = Predicate {
-            match_type: Some(MatchType::AndMatcher(PredicateList {
-                predicate: vec![is_own, predicate],
-            })),
-        };
-    }
-    let content_type = match content_type.as_str() {
-        "" => "text/html",
-        content_type => content_type,
-    };
-    let response = LocalResponsePolicy {
-        body: Some(wrappers::text(body)),
-        status_code: wrappers::uint32(*status).filter(|_| *status > 0),
-        response_headers_to_add: vec![overwritten("content-type", content_type)],
-        ..Default::default()
-    };
-    Ok(FieldMatcher {
-        predicate: Some(predicate),
-        on_match: Some(composite::on_match("page", pack_any(response))),
-    })
-}
-
-/// Envoy's `OrMatcher` requires at least two predicates.
-fn any_of(mut predicates: Vec<Predicate>) -> Result<Predicate, String> {
-    match predicates.len() {
-        0 => Err("an error page without statuses".to_owned()),
-        1 => Ok(predicates.swap_remove(0)),
-        _ => Ok(Predicate {
-            match_type: Some(MatchType::OrMatcher(PredicateList {
-                predicate: predicates,
-            })),
-        }),
-    }
-}
-
-fn overwritten(name: &str, value: &str) -> HeaderValueOption {
-    wrappers::header(
-        name,
-        wrappers::literal(value),
-        HeaderAppendAction::OverwriteIfExistsOrAdd,
-    )
 }
 
 #[expect(

@@ -14,7 +14,7 @@ use envoy_types::pb::envoy::extensions::filters::http::jwt_authn::v3::{
     JwtAuthentication, JwtHeader, JwtProvider, JwtRequirement, JwtRequirementAndList,
     JwtRequirementOrList, PerRouteConfig,
 };
-use envoy_types::pb::google::protobuf::Any;
+use envoy_types::pb::google::protobuf::{Any, Empty};
 use envoy_types::util::pack_any;
 use prost::{Message as _, Name as _};
 use sesame_proto::jwks;
@@ -62,6 +62,9 @@ impl Tokens {
             |(key, _): &(String, JwtProvider)| requirement(RequiresType::ProviderName(key.clone()));
         let mut any: Vec<_> = providers.iter().map(required).collect();
         self.providers.extend(providers);
+        if policy.report_only {
+            any.push(requirement(RequiresType::AllowMissingOrFailed(Empty {})));
+        }
         let required = match any.len() {
             1 => any.swap_remove(0),
             _ => requirement(RequiresType::RequiresAny(JwtRequirementOrList {
@@ -147,7 +150,10 @@ pub(crate) fn check(policy: &TokenPolicy) -> Result<(), String> {
 }
 
 fn providers(name: &str, policy: &TokenPolicy) -> Result<Vec<(String, JwtProvider)>, String> {
-    let TokenPolicy { providers } = policy;
+    let TokenPolicy {
+        providers,
+        report_only: _,
+    } = policy;
     let (count, most) = (providers.len(), TokenPolicy::MAX_PROVIDERS);
     if !(1..=most).contains(&count) {
         return Err(format!("{count} token providers; 1 to {most} are allowed"));
@@ -199,6 +205,7 @@ fn provider(spec: &TokenProvider, key: &str) -> Result<JwtProvider, String> {
         match kind {
             Some(token_source::Kind::Header(TokenHeader { name, prefix })) => {
                 headers::check_name(name)?;
+                headers::check_value(prefix)?;
                 provider.from_headers.push(JwtHeader {
                     name: name.clone(),
                     value_prefix: prefix.clone(),

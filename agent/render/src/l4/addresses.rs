@@ -161,7 +161,7 @@ impl Prefix {
     }
 }
 
-pub(super) fn range(network: &str) -> Result<CidrRange, String> {
+pub(crate) fn range(network: &str) -> Result<CidrRange, String> {
     let network: Network = network.parse()?;
     Ok(Prefix::new(network).to_range())
 }

@@ -5,7 +5,7 @@
 //! hostname. Stable chain names let Envoy keep connections across updates.
 
 use std::collections::BTreeSet;
-use std::slice;
+use std::{iter, slice};
 
 use envoy_types::pb::envoy::config::core::v3::TransportSocket;
 use envoy_types::pb::envoy::config::listener::v3::{Filter, FilterChain, FilterChainMatch};
@@ -14,6 +14,7 @@ use sesame_proto::schema::{L4Route, Listener, Port, Protocol};
 use super::quic;
 use crate::access_log::LoggedPlace;
 use crate::context::RenderContext;
+use crate::http::client_addresses::{ClientAddresses, Peers};
 use crate::http::hcm::{self, Table};
 use crate::http::http3::HttpConnections;
 use crate::l4::addresses::SourceMatches;
@@ -34,21 +35,32 @@ pub(super) fn render(
 ) -> Vec<FilterChain> {
     let Port {
         transport: _,
-        port,
+        port: number,
         listeners,
         inside: _,
         proxy_protocol: _,
         // Only for UDP.
         http3: _,
+        // Read by `Peers`.
+        client_address: _,
+        // In the context.
+        edge: _,
     } = port;
+    let peers = Peers::new(port, context);
+    if let (Err(why), Some(listener)) = (&peers, listeners.first()) {
+        let consequence = "the source address of each connection counts as the client's";
+        problems.add(&listener.name, format!("{why}; {consequence}"));
+    }
     let mut chains = Chains {
         http3,
-        ..Chains::default()
+        peers: peers.unwrap_or_else(|_| Peers::none()),
+        ready: Vec::new(),
+        matched: BTreeSet::new(),
     };
     for listener in listeners {
-        let added = chains.add(listener, *port, context, problems);
+        let added = chains.add(listener, *number, context, problems);
         if added.is_err() {
-            chains.hold(listener, *port, context);
+            chains.hold(listener, *number, context);
         }
         problems.value(&listener.name, added, "the listener is left out");
     }
@@ -77,14 +89,14 @@ enum ChainKind {
 }
 
 /// Envoy rejects a whole listener if two of its chains have the same name or match.
-#[derive(Default)]
-struct Chains {
+struct Chains<'p> {
     http3: bool,
+    peers: Peers<'p>,
     ready: Vec<(ChainKind, FilterChain)>,
     matched: BTreeSet<(ChainKind, String)>,
 }
 
-impl Chains {
+impl Chains<'_> {
     fn add(
         &mut self,
         listener: &Listener,
@@ -109,17 +121,18 @@ impl Chains {
                 // not change the chain.
                 if self.matched.insert((ChainKind::Plain, String::new())) {
                     let place = LoggedPlace::new("http", port, None);
-                    let chain = chain(
-                        route_table,
-                        hcm::render(place, table, None, HttpConnections::Tcp, context),
-                    );
-                    self.ready.push((ChainKind::Plain, chain));
+                    let chains = self.by_peer(route_table, |addresses| {
+                        let tcp = HttpConnections::Tcp;
+                        hcm::render(place, table, None, tcp, addresses, context)
+                    });
+                    let chains = chains.into_iter().map(|it| (ChainKind::Plain, it));
+                    self.ready.extend(chains);
                 }
                 Ok(())
             }
             Protocol::Https => {
-                let chain = self.https(listener, place("https"), context)?;
-                self.push(ChainKind::Tls, slice::from_ref(hostname), vec![chain])
+                let chains = self.https(listener, place("https"), context)?;
+                self.push(ChainKind::Tls, slice::from_ref(hostname), chains)
             }
             Protocol::Tls => {
                 self.push_tls_routes(listener, place("tls"), context, problems)?;
@@ -149,7 +162,7 @@ impl Chains {
         listener: &Listener,
         place: LoggedPlace<'_>,
         context: &RenderContext<'_>,
-    ) -> Result<FilterChain, String> {
+    ) -> Result<Vec<FilterChain>, String> {
         let tls = listener.tls.as_ref();
         let tls = tls.ok_or("the listener is HTTPS but has no TLS settings")?;
         let table = usable(&listener.route_table, context)?;
@@ -157,9 +170,33 @@ impl Chains {
             Some(_) if self.http3 => HttpConnections::TcpBesideQuic(place.port),
             _ => HttpConnections::Tcp,
         };
-        let manager = hcm::render(place, table, Some(tls), connections, context);
         let socket = tls::downstream(tls, &HTTP_ALPN, context)?;
-        Ok(over_tls(chain(&listener.name, manager), socket, context))
+        let chains = self.by_peer(&listener.name, |addresses| {
+            hcm::render(place, table, Some(tls), connections, addresses, context)
+        });
+        let chains = chains.into_iter();
+        Ok(chains
+            .map(|chain| over_tls(chain, socket.clone(), context))
+            .collect())
+    }
+
+    /// Returns a chain for known proxies, if there are any, and one for all other peers.
+    fn by_peer(
+        &self,
+        name: &str,
+        manager: impl Fn(ClientAddresses<'_>) -> Filter,
+    ) -> Vec<FilterChain> {
+        let peers = &self.peers;
+        let behind_proxies = peers.behind_proxies().map(|addresses| {
+            let matched = FilterChainMatch {
+                source_prefix_ranges: peers.proxies.clone(),
+                ..Default::default()
+            };
+            let chain = chain(&format!("{name}/proxies"), manager(addresses));
+            with_match(chain, matched)
+        });
+        let others = chain(name, manager(peers.others));
+        iter::once(others).chain(behind_proxies).collect()
     }
 
     /// Closes connections for a listener that cannot be served. Otherwise, a listener with a wider

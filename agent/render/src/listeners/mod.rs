@@ -23,18 +23,20 @@ use sesame_proto::schema::{self, Port};
 
 use crate::access_log::LoggedPlace;
 use crate::context::RenderContext;
+use crate::http::protocol_options;
 use crate::l4::{self, udp};
-use crate::limits::CONNECTION_BUFFER;
 use crate::rendered::{RenderProblems, Resource, by_name};
 use crate::wrappers;
 
 pub(crate) fn render(
     ports: &[Port],
-    context: &RenderContext<'_>,
+    context: &mut RenderContext<'_>,
     problems: &mut RenderProblems,
 ) -> Vec<Resource> {
     let mut listeners = Vec::new();
+    let edge = context.edge;
     for port in ports {
+        context.edge = port.edge.unwrap_or(edge);
         let bind = context.options.bound(port);
         if !(1..=65_535).contains(&bind) {
             let reason = format!(
@@ -56,6 +58,7 @@ pub(crate) fn render(
         let addresses = &context.options.addresses;
         listeners.extend(addresses.iter().map(|ip| at(&template, port, *ip, bind)));
     }
+    context.edge = edge;
     by_name(listeners, problems)
 }
 
@@ -74,7 +77,8 @@ fn tcp(
     }
     // The inspector waits for the client's first byte, but in some protocols the backend speaks first.
     let mut listeners = port.listeners.iter();
-    let inspects_tls = !listeners.all(|it| it.protocol() == schema::Protocol::RawTcp)
+    let is_plain = |it| matches!(it, schema::Protocol::RawTcp | schema::Protocol::Http);
+    let inspects_tls = !listeners.all(|it| is_plain(it.protocol()))
         && filter_chains
             .iter()
             .any(|chain| chain.filter_chain_match.is_some() || chain.transport_socket.is_some());
@@ -91,7 +95,9 @@ fn tcp(
             .into_iter()
             .chain(tls_inspector)
             .collect(),
-        per_connection_buffer_limit_bytes: wrappers::uint32(CONNECTION_BUFFER),
+        per_connection_buffer_limit_bytes: wrappers::uint32(protocol_options::connection_buffer(
+            context.edge,
+        )),
         ..Default::default()
     }
 }

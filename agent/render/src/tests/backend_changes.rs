@@ -9,7 +9,7 @@ use sesame_proto::schema::{
 
 use super::parts::{forward, options, prefix, to};
 use crate::changes::backend_patch;
-use crate::{RenderOptions, Rendered, backends_after, render};
+use crate::{MIN_SUBSCRIPTIONS, RenderOptions, Rendered, backends_after, render};
 
 /// Index of the endpoint set, and whether the backend has sessions.
 type AnyBackend = Option<(usize, bool)>;
@@ -62,8 +62,10 @@ fn snapshot((backends, sets): &(Vec<AnyBackend>, Vec<AnySet>)) -> Snapshot {
             .map(|last| Endpoint {
                 address: format!("192.0.2.{last}"),
                 port: 80,
+                ..Endpoint::default()
             })
             .collect(),
+        ..EndpointSet::default()
     };
     let used = |number: usize| there().any(|(_, (set, _))| set == number);
     let mut snapshot = Snapshot {
@@ -111,8 +113,7 @@ fn patched(
     now: &EncodedSnapshot,
     options: &RenderOptions,
 ) -> Option<Rendered> {
-    let (old, new) = (before.route_tables()?, now.route_tables()?);
-    backend_patch::render(rendered, [before, now], [&old, &new], options)
+    backend_patch::render(rendered, [before, now], options)
 }
 
 proptest! {
@@ -150,7 +151,7 @@ fn replaced_backend_leaves_other_clusters_unchanged() {
     };
     let (before, now) = (with(1), with(2));
     // The first budget keeps all endpoints in files; the second inlines them all.
-    for budget in [100, 9] {
+    for budget in [100, MIN_SUBSCRIPTIONS + 1] {
         let options = RenderOptions {
             subscription_budget: budget,
             ..options()

@@ -1,7 +1,11 @@
 //! Load balancing, health checks, circuit breakers and connection settings of backends.
 
 use envoy_types::pb::envoy::config::cluster::v3::Cluster;
-use envoy_types::pb::envoy::config::cluster::v3::cluster::{LbConfig, LbPolicy};
+use envoy_types::pb::envoy::config::cluster::v3::cluster::{
+    ClusterDiscoveryType, LbConfig, LbPolicy,
+};
+use envoy_types::pb::envoy::config::endpoint::v3::ClusterLoadAssignment;
+use envoy_types::pb::envoy::extensions::clusters::aggregate::v3::ClusterConfig;
 use prost::Message as _;
 use sesame_proto::schema::backend_connections::ProxyProtocol;
 use sesame_proto::schema::load_balancer::Strategy;
@@ -11,7 +15,7 @@ use sesame_proto::schema::{
 };
 
 use super::everything::everything;
-use super::parts::{API, WEB, options};
+use super::parts::{API, WEB, WS, options};
 use crate::{Rendered, render};
 
 pub(crate) fn balancer() -> LoadBalancer {
@@ -54,6 +58,7 @@ pub(crate) fn health_check() -> HealthCheck {
         timeout_ms: 2_000,
         healthy_threshold: 2,
         unhealthy_threshold: 3,
+        port: 0,
     }
 }
 
@@ -118,6 +123,29 @@ fn balance_and_checks_reach_the_cluster() {
     let session = cluster(&rendered, &format!("{WEB}/endpoint-of-session")).unwrap();
     let panic = session.common_lb_config.unwrap().healthy_panic_threshold;
     assert_eq!(panic.map(|it| it.value), Some(0.0));
+}
+
+#[test]
+fn fallback_follows_its_backend_in_another_cluster() {
+    let (snapshot, keys) = everything();
+    let rendered = render(&snapshot, &keys, &options());
+    let own = cluster(&rendered, WS).unwrap();
+    let both = cluster(&rendered, &format!("{WS}/with-fallback")).unwrap();
+    let Some(ClusterDiscoveryType::ClusterType(type_)) = both.cluster_discovery_type else {
+        panic!("{both:?}");
+    };
+    let config = type_.typed_config.unwrap();
+    let config = ClusterConfig::decode(&config.value[..]).unwrap();
+    assert_eq!(config.clusters, [WS, API]);
+    assert_eq!(both.circuit_breakers, own.circuit_breakers);
+    let sets = rendered.endpoints.iter();
+    let sets = sets.map(|it| ClusterLoadAssignment::decode(&it.bytes[..]).unwrap());
+    let factors = sets.filter_map(|it| it.policy?.overprovisioning_factor);
+    let factors: Vec<u32> = factors.map(|it| it.value).collect();
+    // One healthy endpoint of many is enough. No other set has a factor.
+    assert_eq!(factors, [1_000_000]);
+    let shares = String::from_utf8_lossy(&rendered.shares).into_owned();
+    assert!(shares.contains(WS) && !shares.contains("with-fallback"));
 }
 
 #[test]

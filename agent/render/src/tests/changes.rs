@@ -113,6 +113,7 @@ fn reused_parts_match_full_rendering_after_endpoint_changes() {
                 set.endpoints.push(Endpoint {
                     address: "192.0.2.99".to_owned(),
                     port: 99,
+                    ..Endpoint::default()
                 });
             }
         }),
@@ -169,7 +170,9 @@ fn reused_parts_match_full_rendering_after_backend_changes() {
         endpoints: vec![Endpoint {
             address: "192.0.2.99".to_owned(),
             port: 99,
+            ..Endpoint::default()
         }],
+        ..EndpointSet::default()
     };
     let (lone, new_one) = ("Service/ns/lone/80", "Service/ns/new/80");
     old.backends.push(backend(lone));

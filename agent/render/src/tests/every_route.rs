@@ -3,16 +3,20 @@
 use sesame_proto::schema::{
     AddressFilter, AddressRange, ClaimHeader, ContextValue, Cors, CorsOrigin, DirectResponse,
     ExternalAuth, ExternalAuthGrpc, ExternalAuthHttp, Fault, Forward, Header, HeaderModifier,
-    HeaderPart, InternalRedirect, Mirror, PathMatch, PathModifier, Redirect, RequestFilters, Retry,
-    Route, SessionPersistence, StringMatch, TextMatch, UrlRewrite, WeightedBackend, cors_origin,
-    external_auth, header_part, internal_redirect, path_match, path_modifier, route::Action,
-    session_persistence, string_match, text_match::Operator,
+    HeaderPart, InternalRedirect, Maintenance, Mirror, PathMatch, PathModifier, Redirect,
+    ReportedChecks, RequestFilters, Retry, Route, SessionPersistence, StringMatch, TextMatch,
+    UrlRewrite, WeightedBackend, cors_origin, external_auth, header_part, internal_redirect,
+    path_match, path_modifier, route::Action, session_persistence, string_match,
+    text_match::Operator,
 };
 
 use super::access_checks::every_csrf;
-use super::everything::{EVERY_BYTE, EVERY_CLIENT, EVERY_REPORT, EVERY_RESPONSE, EVERY_TOKEN};
+use super::everything::{
+    EVERY_BYTE, EVERY_CLIENT, EVERY_DECISION, EVERY_INJECTED, EVERY_PAGE, EVERY_REPORT,
+    EVERY_REPORTED_TOKEN, EVERY_RESPONSE, EVERY_TOKEN, EVERY_TRANSCODER,
+};
 use super::parts::{API, WEB, forward, header, route, to};
-use super::shared_filters::every_authorization;
+use super::shared_filters::{every_authorization, exempt_clients};
 
 pub(super) fn every_route() -> Vec<Route> {
     let exact = |value: &str| Some(string_match::Kind::Exact(value.into()));
@@ -141,8 +145,9 @@ pub(super) fn every_route() -> Vec<Route> {
                 fail_open: true,
                 partial_body: true,
                 no_response_headers: true,
+                exempt_clients: Some(exempt_clients()),
             }],
-            rate_limits: vec![EVERY_CLIENT.into()],
+            rate_limits: vec![EVERY_CLIENT.into(), EVERY_DECISION.into()],
             filters: Some(Box::new(RequestFilters {
                 max_body_bytes: 1024,
                 request_headers: modifier("100%"),
@@ -182,6 +187,21 @@ pub(super) fn every_route() -> Vec<Route> {
                 exempt_from: Vec::new(),
                 credentials: "AccessPolicy/ns/a/apiKeyAuth,AccessPolicy/ns/b/basicAuth".into(),
                 csrf: every_csrf(),
+                reported: Some(ReportedChecks {
+                    address_filters: vec![AddressFilter {
+                        name: "AccessPolicy/ns/r".into(),
+                        allow: vec![range("192.0.2.0/24", false)],
+                        deny: vec![range("192.0.2.1/32", true)],
+                    }],
+                    tokens: vec![EVERY_REPORTED_TOKEN.into()],
+                    authorizations: every_authorization(),
+                }),
+                injected: EVERY_INJECTED.into(),
+                grpc_json: EVERY_TRANSCODER.into(),
+                maintenance: Some(Maintenance {
+                    page: EVERY_PAGE.into(),
+                    except: vec![range("192.0.2.0/24", false), range("2001:db8::/32", false)],
+                }),
             })),
         },
         Route {

@@ -4,19 +4,25 @@ use sesame_proto::keys::KeyPair;
 use sesame_proto::schema::{
     AddressFilter, AddressRange, AppProtocol, Backend, BackendTls, Endpoint, EndpointSet,
     ForwardClientCertificate, KeyRef, L4Route, Listener, Port, Protocol, RateLimit, RateLimitKey,
-    Route, RouteTable, Snapshot, TlsTermination, Transport, TrustBundle, VirtualHost,
-    WeightedBackend, rate_limit_key::Kind, tls_termination::Version,
+    RateLimitService, Route, RouteTable, Snapshot, TlsTermination, Transport, TrustBundle,
+    VirtualHost, WeightedBackend, ZonePreference, rate_limit_key::Kind, tls_termination::Version,
 };
-use sesame_proto::tls_parameters::CIPHER_SUITES;
+use sesame_proto::tls_parameters::{CIPHER_SUITES, KEY_EXCHANGE_GROUPS};
 
 use super::backend_settings::{balancer, breaker, connections, health_check, outlier};
 use super::every_route::every_route;
-use super::parts::{API, WEB, header, key_pair, pem, to};
+use super::parts::{API, WEB, WS, header, key_pair, pem, to};
+use super::service_limits::every_service_key;
 use super::shared_filters::every_shared_filter;
 
 pub(crate) const EVERY_CLIENT: &str = "HTTPProxy/ns/a/routes/0/rateLimit";
+pub(super) const EVERY_DECISION: &str = "HTTPProxy/ns/a/routes/1/rateLimit/0";
 pub(super) const EVERY_REPORT: &str = "HTTPProxy/ns/all/rateLimit";
 
+pub(crate) const EVERY_REPORTED_TOKEN: &str = "AccessPolicy/ns/r/jwt";
+pub(crate) const EVERY_INJECTED: &str = "RouteFilter/ns/a/credentialInjection";
+pub(crate) const EVERY_TRANSCODER: &str = "RouteFilter/ns/b/grpcJSONTranscoding";
+pub(crate) const EVERY_PAGE: &str = "RouteFilter/ns/c/maintenance";
 pub(crate) const EVERY_TOKEN: [&str; 2] = ["AccessPolicy/ns/a/jwt", "AccessPolicy/ns/b/jwt"];
 pub(crate) const EVERY_CREDENTIAL: [&str; 2] = [
     "AccessPolicy/ns/b/basicAuth",
@@ -31,6 +37,7 @@ pub(crate) fn parameters() -> TlsTermination {
         min_version: Version::Tls12.into(),
         max_version: Version::Tls13.into(),
         cipher_suites: CIPHER_SUITES.map(str::to_owned).to_vec(),
+        key_exchange_groups: KEY_EXCHANGE_GROUPS.map(str::to_owned).to_vec(),
         alpn: vec!["http/1.1".to_owned(), "h2".to_owned()],
         session_ticket_keys: "Secret/ns/tickets".to_owned(),
         forward_client_certificate: Some(ForwardClientCertificate {
@@ -61,6 +68,7 @@ pub(crate) fn everything() -> (Snapshot, Vec<KeyPair>) {
             private_key: (0..160).collect(),
             ..KeyPair::default()
         },
+        credentials(EVERY_INJECTED, "Bearer 100%-hush"),
     ];
     let bundle = "ConfigMap/ns/ca";
     let routes = every_route();
@@ -122,6 +130,8 @@ pub(crate) fn everything() -> (Snapshot, Vec<KeyPair>) {
         inside: 0,
         proxy_protocol: 0,
         http3: false,
+        edge: None,
+        client_address: None,
     };
     let http = |name: &str, hostname: &str| Listener {
         route_table: "http/80".into(),
@@ -144,6 +154,9 @@ pub(crate) fn everything() -> (Snapshot, Vec<KeyPair>) {
         breaker: (name == API).then(|| Box::new(breaker())),
         connections: (name == API).then(|| Box::new(connections())),
         panic_percent: (name == API).then_some(30),
+        zone_preference: (name == WEB).then(ZonePreference::default),
+        fallback: if name == WS { API } else { "" }.into(),
+        weighted: false,
     };
     let snapshot = Snapshot {
         gateway: "Gateway/ns/gw".into(),
@@ -237,6 +250,11 @@ pub(crate) fn everything() -> (Snapshot, Vec<KeyPair>) {
                     dns_suffixes: vec![".internal".into()],
                     uri_prefixes: vec!["spiffe://cluster.local/ns/api/".into()],
                     mesh: false,
+                    min_version: Version::Tls12.into(),
+                    max_version: Version::Tls13.into(),
+                    cipher_suites: vec!["ECDHE-RSA-AES128-GCM-SHA256".into()],
+                    unverified: false,
+                    key_exchange_groups: vec!["P-384".into()],
                 })),
                 ..backend(API, "Service/ns/api/80", AppProtocol::Http2)
             },
@@ -263,19 +281,22 @@ pub(crate) fn everything() -> (Snapshot, Vec<KeyPair>) {
                 AppProtocol::UdpDatagrams,
             ),
             backend(WEB, WEB, AppProtocol::Http1),
-            backend("Service/ns/ws/80", WEB, AppProtocol::Websocket),
+            backend(WS, WEB, AppProtocol::Websocket),
         ],
         endpoints: vec![
             EndpointSet {
                 name: "Service/ns/api/80".into(),
                 endpoints: vec![],
+                ..EndpointSet::default()
             },
             EndpointSet {
                 name: "Service/ns/udp/53".into(),
                 endpoints: vec![Endpoint {
                     address: "10.0.0.9".into(),
                     port: 5353,
+                    ..Endpoint::default()
                 }],
+                ..EndpointSet::default()
             },
             EndpointSet {
                 name: WEB.into(),
@@ -283,12 +304,18 @@ pub(crate) fn everything() -> (Snapshot, Vec<KeyPair>) {
                     Endpoint {
                         address: "10.0.0.1".into(),
                         port: 8080,
+                        zone: 1,
+                        ..Endpoint::default()
                     },
                     Endpoint {
                         address: "fd00::1".into(),
                         port: 8080,
+                        zone: 2,
+                        ..Endpoint::default()
                     },
                 ],
+                zones: vec!["a".into(), "b".into()],
+                ..EndpointSet::default()
             },
         ],
         keys: keys
@@ -309,6 +336,7 @@ pub(crate) fn everything() -> (Snapshot, Vec<KeyPair>) {
         tracing: None,
         log_output: None,
         measured_routes: Vec::new(),
+        rollout: None,
         rate_limits: vec![
             RateLimit {
                 name: EVERY_CLIENT.into(),
@@ -327,6 +355,21 @@ pub(crate) fn everything() -> (Snapshot, Vec<KeyPair>) {
                 response_headers: vec![header("x-limit", "100%")],
                 report_only: false,
                 draft_headers: true,
+                fleet: false,
+                service: None,
+            },
+            RateLimit {
+                name: EVERY_DECISION.into(),
+                keys: every_service_key(),
+                draft_headers: true,
+                service: Some(RateLimitService {
+                    backend: WEB.into(),
+                    domain: "shop".into(),
+                    timeout_ms: 20,
+                    fail_open: true,
+                    resource_exhausted: true,
+                }),
+                ..RateLimit::default()
             },
             RateLimit {
                 name: EVERY_REPORT.into(),

@@ -7,14 +7,14 @@ use std::collections::BTreeSet;
 
 use proptest::prelude::*;
 use sesame_proto::schema::{
-    AppProtocol, Backend, BackendConnections, CircuitBreaker, ContextValue, Cors, CorsOrigin,
-    DirectResponse, Edge, Endpoint, EndpointSet, ExternalAuth, ExternalAuthGrpc, ExternalAuthHttp,
-    Forward, HashPolicy, Header, HeaderModifier, HeaderPart, HealthCheck, InternalRedirect,
-    Keepalive, L4Route, Listener, LoadBalancer, Mirror, OutlierDetection, PathMatch, PathModifier,
-    Port, Redirect, Retry, RetryBudget, Route, RouteTable, SessionPersistence, SlowStart, Snapshot,
-    StringMatch, UrlRewrite, VirtualHost, WeightedBackend, cors_origin, external_auth, hash_policy,
-    header_part, health_check, path_match, path_modifier, route::Action, session_persistence,
-    string_match,
+    AppProtocol, Backend, BackendConnections, CircuitBreaker, ClientAddress, ContextValue, Cors,
+    CorsOrigin, DirectResponse, Edge, Endpoint, EndpointSet, ExternalAuth, ExternalAuthGrpc,
+    ExternalAuthHttp, Forward, HashPolicy, Header, HeaderModifier, HeaderPart, HealthCheck,
+    InternalRedirect, Keepalive, L4Route, Listener, LoadBalancer, Mirror, OutlierDetection,
+    PathMatch, PathModifier, Port, Redirect, Retry, RetryBudget, Route, RouteTable,
+    SessionPersistence, SlowStart, Snapshot, StringMatch, UrlRewrite, VirtualHost, WeightedBackend,
+    ZonePreference, cors_origin, external_auth, hash_policy, header_part, health_check, path_match,
+    path_modifier, route::Action, session_persistence, string_match,
 };
 
 use super::envoy::{envoy, validate};
@@ -201,20 +201,24 @@ fn external_auth_of(names: Vec<String>) -> impl Strategy<Value = ExternalAuth> {
         prop::collection::vec((text(), text()), 0..2),
         any::<u64>(),
         any::<[bool; 3]>(),
+        prop::option::of(address_filter()),
     )
         .prop_map(
-            |(backend, protocol, max_body_bytes, context, timeout_ms, flags)| ExternalAuth {
-                backend,
-                protocol,
-                max_body_bytes,
-                policy: String::new(),
-                context: (context.into_iter())
-                    .map(|(name, value)| ContextValue { name, value })
-                    .collect(),
-                timeout_ms,
-                fail_open: flags[0],
-                partial_body: flags[1],
-                no_response_headers: flags[2],
+            |(backend, protocol, max_body_bytes, context, timeout_ms, flags, exempt_clients)| {
+                ExternalAuth {
+                    backend,
+                    protocol,
+                    max_body_bytes,
+                    policy: String::new(),
+                    context: (context.into_iter())
+                        .map(|(name, value)| ContextValue { name, value })
+                        .collect(),
+                    timeout_ms,
+                    fail_open: flags[0],
+                    partial_body: flags[1],
+                    no_response_headers: flags[2],
+                    exempt_clients,
+                }
             },
         )
 }
@@ -360,6 +364,17 @@ fn snapshot() -> impl Strategy<Value = Snapshot> {
                                     inside: port % 66_000,
                                     proxy_protocol: transport,
                                     http3: port % 2 == 0,
+                                    edge: None,
+                                    client_address: Some(ClientAddress {
+                                        networks: vec![name.clone(), "::/0".into()],
+                                        hops: port % 3 * 9,
+                                        header: if port % 2 == 0 {
+                                            name.clone()
+                                        } else {
+                                            String::new()
+                                        },
+                                    })
+                                    .filter(|_| port % 5 > 0),
                                     listeners: vec![Listener {
                                         name: name.clone(),
                                         protocol,
@@ -424,6 +439,7 @@ fn snapshot() -> impl Strategy<Value = Snapshot> {
                                 timeout_ms: u64::MAX,
                                 healthy_threshold: u32::MAX,
                                 unhealthy_threshold: 0,
+                                port: u32::MAX,
                             })),
                             outlier: Some(Box::new(OutlierDetection {
                                 consecutive_5xx: u32::MAX,
@@ -455,6 +471,9 @@ fn snapshot() -> impl Strategy<Value = Snapshot> {
                                 proxy_protocol: 77,
                             })),
                             panic_percent: Some(u32::MAX),
+                            zone_preference: Some(ZonePreference { min_endpoints: 2 }),
+                            weighted: true,
+                            fallback: name.clone(),
                         })
                         .collect(),
                     endpoints: names
@@ -466,8 +485,12 @@ fn snapshot() -> impl Strategy<Value = Snapshot> {
                                 .map(|(address, port)| Endpoint {
                                     address: address.clone(),
                                     port: *port,
+                                    zone: *port % 3,
+                                    group: *port % 4,
                                 })
                                 .collect(),
+                            zones: vec!["a".to_owned()],
+                            weights: vec![0, u32::MAX],
                         })
                         .collect(),
                     edge: Some(Edge {
@@ -480,6 +503,17 @@ fn snapshot() -> impl Strategy<Value = Snapshot> {
                         udp_session_timeout_ms: Some(0),
                         max_request_headers_kib: Some(u32::MAX),
                         max_request_headers: Some(0),
+                        request_id: 77,
+                        server_header: -1,
+                        append_via: true,
+                        preserve_header_case: true,
+                        max_response_headers: Some(0),
+                        max_response_headers_kib: Some(u32::MAX),
+                        max_connection_age_ms: u64::MAX,
+                        max_connection_requests: u32::MAX,
+                        keepalive_interval_ms: u64::MAX,
+                        max_concurrent_streams: Some(u32::MAX),
+                        connection_buffer_kib: Some(0),
                         ..Default::default()
                     }),
                     ..Default::default()

@@ -4,13 +4,15 @@ use proptest::prelude::*;
 use sesame_proto::schema::{
     AddressFilter, AddressRange, ApiKeyAuth, ApiKeySource, Authorization, AuthorizationRule,
     Bandwidth, BasicAuth, CertificateNames, ClaimHeader, ClaimValues, Compression, CredentialCheck,
-    CredentialSet, Csrf, ErrorPage, Fault, HeaderValues, PathRule, RequestFilters, ResponseFilter,
-    SharedFilter, TokenHeader, TokenPolicy, TokenProvider, TokenSet, TokenSource, api_key_source,
-    credential_check, shared_filter, token_source,
+    CredentialSet, Csrf, ErrorPage, Fault, GrpcJsonTranscoder, HeaderValues, InjectedCredential,
+    Maintenance, MaintenancePage, PathRule, ReportedChecks, RequestFilters, ResponseFilter,
+    SharedFilter, SignIn, TokenHeader, TokenPolicy, TokenProvider, TokenSet, TokenSource,
+    api_key_source, credential_check, shared_filter, token_source,
 };
 
+use super::everything::EVERY_INJECTED;
 use super::hostile::{modifier, text};
-use super::shared_filters::KEYS;
+use super::shared_filters::{KEYS, descriptor_set};
 
 fn name() -> impl Strategy<Value = String> {
     prop_oneof![Just("x-ok".to_owned()), text()]
@@ -32,10 +34,14 @@ pub(super) fn filters() -> BoxedStrategy<RequestFilters> {
         prop::option::of(modifier()),
         any::<bool>(),
         prop::option::of(fault),
-        (name(), name(), name()),
-        prop::collection::vec(address_filter(), 0..3),
+        (name(), name(), name(), name(), name()),
+        (
+            prop::collection::vec(address_filter(), 0..3),
+            prop::option::of(maintenance()),
+        ),
         access(),
         prop::collection::vec(csrf(), 0..3),
+        prop::option::of(reported()),
     )
         .prop_map(
             |(
@@ -43,10 +49,11 @@ pub(super) fn filters() -> BoxedStrategy<RequestFilters> {
                 headers,
                 grpc_web,
                 fault,
-                (response, bandwidth, credentials),
-                address_filters,
+                (response, bandwidth, credentials, injected, grpc_json),
+                (address_filters, maintenance),
                 (tokens, reserved_headers, authorizations, claim_headers),
                 csrf,
+                reported,
             )| {
                 RequestFilters {
                     max_body_bytes,
@@ -66,10 +73,60 @@ pub(super) fn filters() -> BoxedStrategy<RequestFilters> {
                     exempt_from: Vec::new(),
                     credentials,
                     csrf,
+                    reported,
+                    injected,
+                    grpc_json,
+                    maintenance,
                 }
             },
         )
         .boxed()
+}
+
+fn maintenance() -> impl Strategy<Value = Maintenance> {
+    (name(), address_filter()).prop_map(|(page, AddressFilter { allow, .. })| Maintenance {
+        page,
+        except: allow,
+    })
+}
+
+fn route_filter() -> impl Strategy<Value = shared_filter::Kind> {
+    let set = prop_oneof![
+        Just(descriptor_set()),
+        prop::collection::vec(any::<u8>(), 0..32)
+    ];
+    let service = prop_oneof![Just("books.v1.Books".to_owned()), text()];
+    let services = prop::collection::vec(service, 0..3);
+    let transcoder = (set, services, text()).prop_map(|(descriptor_set, services, ignored)| {
+        shared_filter::Kind::GrpcJson(GrpcJsonTranscoder {
+            descriptor_set,
+            services,
+            ignored_query_parameters: vec![ignored],
+            ..GrpcJsonTranscoder::default()
+        })
+    });
+    let page = (text(), text(), any::<u64>());
+    let page = page.prop_map(|(body, content_type, retry_after_seconds)| {
+        shared_filter::Kind::Maintenance(MaintenancePage {
+            body,
+            content_type,
+            retry_after_seconds,
+        })
+    });
+    prop_oneof![transcoder, page]
+}
+
+fn reported() -> impl Strategy<Value = ReportedChecks> {
+    let checks = (
+        prop::collection::vec(address_filter(), 0..3),
+        prop::collection::vec(name(), 0..3),
+        prop::collection::vec(authorization(), 0..3),
+    );
+    checks.prop_map(|(address_filters, tokens, authorizations)| ReportedChecks {
+        address_filters,
+        tokens,
+        authorizations,
+    })
 }
 
 type Access = (
@@ -221,16 +278,29 @@ pub(super) fn shared_filter() -> BoxedStrategy<SharedFilter> {
     let response = (
         prop::option::of(compression),
         prop::collection::vec(page, 0..3),
+        prop::option::of((name(), name(), text(), name(), any::<bool>())),
     );
-    let response = response.prop_map(|(compression, error_pages)| {
+    let response = response.prop_map(|(compression, error_pages, sign_in)| {
+        let sign_in = sign_in.map(|(scheme, host, path, parameter, path_only)| SignIn {
+            scheme,
+            host,
+            path,
+            parameter,
+            path_only,
+        });
         shared_filter::Kind::Response(ResponseFilter {
             compression,
             error_pages,
+            sign_in,
         })
     });
-    let tokens = prop::collection::vec(token_provider(), 0..3);
-    let tokens =
-        tokens.prop_map(|providers| shared_filter::Kind::Tokens(TokenPolicy { providers }));
+    let tokens = (prop::collection::vec(token_provider(), 0..3), any::<bool>());
+    let tokens = tokens.prop_map(|(providers, report_only)| {
+        shared_filter::Kind::Tokens(TokenPolicy {
+            providers,
+            report_only,
+        })
+    });
     let set = prop::collection::vec(name(), 0..3);
     let set = set.prop_map(|policies| shared_filter::Kind::TokenSet(TokenSet { policies }));
     let check = (name(), any::<bool>(), name()).prop_map(|(name, is_basic, header)| {
@@ -251,12 +321,24 @@ pub(super) fn shared_filter() -> BoxedStrategy<SharedFilter> {
         CredentialCheck {
             name,
             kind: Some(kind),
+            exempt_clients: None,
         }
     });
     let credentials = prop::collection::vec(check, 0..3)
         .prop_map(|checks| shared_filter::Kind::Credentials(CredentialSet { checks }));
-    let kind = prop::option::of(prop_oneof![bandwidth, response, tokens, set, credentials]);
-    (name(), kind)
+    let injected =
+        name().prop_map(|header| shared_filter::Kind::Injected(InjectedCredential { header }));
+    let kind = prop_oneof![
+        bandwidth,
+        response,
+        tokens,
+        set,
+        credentials,
+        injected,
+        route_filter()
+    ];
+    let name = prop_oneof![4 => name(), 1 => Just(EVERY_INJECTED.to_owned())];
+    (name, prop::option::of(kind))
         .prop_map(|(name, kind)| SharedFilter { name, kind })
         .boxed()
 }

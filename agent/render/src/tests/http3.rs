@@ -37,7 +37,7 @@ fn listeners(rendered: &Rendered) -> BTreeMap<String, Listener> {
 }
 
 fn manager(chain: &FilterChain) -> Option<HttpConnectionManager> {
-    let filter = chain.filters.first().unwrap();
+    let filter = chain.filters.last().unwrap();
     match &filter.config_type {
         Some(filter::ConfigType::TypedConfig(config))
             if config.type_url.ends_with(".HttpConnectionManager") =>

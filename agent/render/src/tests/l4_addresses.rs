@@ -52,6 +52,8 @@ fn printed(transport: Transport, protocol: Protocol, routes: Vec<L4Route>) -> (V
             inside: 0,
             proxy_protocol: 0,
             http3: false,
+            edge: None,
+            client_address: None,
         }],
         ..everything
     };

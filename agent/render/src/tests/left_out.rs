@@ -33,6 +33,9 @@ fn only_invalid_parts_are_left_out() {
         breaker: None,
         connections: None,
         panic_percent: None,
+        zone_preference: None,
+        fallback: String::new(),
+        weighted: false,
     };
     snapshot
         .backends
@@ -45,6 +48,19 @@ fn only_invalid_parts_are_left_out() {
             ..Default::default()
         }),
     ));
+    let unverified = |name, change: fn(&mut BackendTls)| {
+        let mut tls = BackendTls {
+            unverified: true,
+            ..Default::default()
+        };
+        change(&mut tls);
+        backend(name, Box::new(tls))
+    };
+    snapshot.backends.extend([
+        unverified("contradictory", |tls| tls.dns_names = vec!["a".into()]),
+        unverified("outdated", |tls| tls.min_version = 9),
+        unverified("weak", |tls| tls.cipher_suites = vec!["AES128-SHA".into()]),
+    ]);
     let broken_header = HeaderModifier {
         set: vec![
             header("host", "a"),
@@ -94,6 +110,9 @@ fn only_invalid_parts_are_left_out() {
         [
             "unverified",
             "bundleless",
+            "contradictory",
+            "outdated",
+            "weak",
             "Gateway/ns/gw/listeners/a",
             &name("prefix"),
             &name("unverified"),

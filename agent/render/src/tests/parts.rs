@@ -22,9 +22,11 @@ pub(crate) fn options() -> RenderOptions {
         layout: XdsLayout::new("/run/sesame/xds"),
         admin_socket: "/run/sesame/admin.sock".into(),
         trusted_hops: 0,
+        fleet_hosts: 1,
         system_ca: "/etc/ssl/certs/ca-certificates.crt".into(),
         endpoints: EndpointRules {
             local: true,
+            zone: "a".to_owned(),
             ..EndpointRules::default()
         },
         session_tickets: false,
@@ -88,3 +90,4 @@ pub(crate) fn pem(pair: &KeyPair) -> String {
 
 pub(crate) const WEB: &str = "Service/ns/web/80";
 pub(crate) const API: &str = "Service/ns/api/80/7f";
+pub(crate) const WS: &str = "Service/ns/ws/80";

@@ -2,22 +2,22 @@
 
 use serde_json::{Value, json};
 use sesame_proto::schema::rate_limit_key::Kind;
-use sesame_proto::schema::{RateLimit, RateLimitKey, Route, route::Action};
+use sesame_proto::schema::{EndpointSet, RateLimit, RateLimitKey, Route, route::Action};
 
 use super::everything::{EVERY_CLIENT, everything};
 use super::parts::{WEB, forward, options, route, to};
 use crate::layout::file_name;
 use crate::rendered::RenderProblem;
-use crate::{dump, render};
+use crate::{RenderOptions, dump, render};
 
-fn limited(limits: &[&str]) -> Route {
+pub(super) fn limited(limits: &[&str]) -> Route {
     Route {
         rate_limits: limits.iter().map(|&name| name.to_owned()).collect(),
         ..route("one", "/a", Action::Forward(forward(&[to(WEB, 1)])))
     }
 }
 
-fn limit(name: &str) -> RateLimit {
+pub(super) fn limit(name: &str) -> RateLimit {
     RateLimit {
         name: name.into(),
         requests: 5,
@@ -136,6 +136,101 @@ fn reporting_limit_has_own_filter() {
     assert!(limits.iter().all(|it| it["x_ratelimit_option"].is_null()));
     let stages: Vec<&Value> = limits.iter().map(|it| &it["stage"]).collect();
     assert_eq!(stages, [&json!(1), &Value::Null, &json!(1)]);
+}
+
+#[test]
+fn fleet_limits_have_own_filters_and_enough_tokens() {
+    let fleet = |name: &str, requests: u32, report_only: bool| RateLimit {
+        requests,
+        report_only,
+        fleet: true,
+        ..limit(name)
+    };
+    let limits = vec![
+        fleet("a", 5, false),
+        limit("b"),
+        fleet("c", 100, false),
+        fleet("d", 5, true),
+    ];
+    let (mut snapshot, keys) = everything();
+    snapshot.rate_limits = limits;
+    for (counted, alone, hosts, least) in [(0, 1, 1, 5), (0, 6, 6, 8), (3, 6, 3, 5), (9, 1, 9, 16)]
+    {
+        let set = EndpointSet::of_hosts(&snapshot.gateway, counted);
+        let other = |it: &EndpointSet| !EndpointSet::counts_hosts(&it.name);
+        snapshot.endpoints.retain(other);
+        snapshot.endpoints.push(set);
+        let options = RenderOptions {
+            fleet_hosts: alone,
+            ..options()
+        };
+        let rendered = render(&snapshot, &keys, &options);
+        assert_eq!(rendered.fleet_hosts, hosts);
+        let printed = dump::resources(&rendered, dump::Redact::PrivateKeys).unwrap();
+        let filters = printed["filters"].as_array().unwrap();
+        let filter = filters.iter().find(|it| it["name"] == "rate_limits");
+        let chains = &filter.unwrap()["typed_config"]["named_filter_chains"];
+        let chain = chains.as_object().unwrap().values().next().unwrap();
+        let parts = chain["typed_config"].as_array().unwrap().iter().map(|it| {
+            let config = &it["typed_config"];
+            let buckets = config["descriptors"].as_array().unwrap().iter();
+            let tokens = buckets.map(|it| it["token_bucket"]["max_tokens"].clone());
+            let is_divided = config["local_cluster_rate_limit"].is_object();
+            json!([config["stage"], is_divided, tokens.collect::<Vec<_>>()])
+        });
+        assert_eq!(
+            parts.collect::<Vec<_>>(),
+            [
+                json!([3, true, [least]]),
+                json!([null, false, [5]]),
+                json!([2, true, [least, 100]])
+            ]
+        );
+    }
+}
+
+#[test]
+fn excess_keyed_limits_keep_memory_of_others() {
+    let keyed = |name: String, report_only: bool| RateLimit {
+        report_only,
+        keys: vec![RateLimitKey {
+            kind: Some(Kind::Path(true)),
+        }],
+        ..limit(&name)
+    };
+    let most = RateLimit::MAX_KEYED;
+    let limits = (0..=most).map(|n| keyed(format!("a{n:03}"), false));
+    let reports = (0..most).map(|n| keyed(format!("b{n:03}"), true));
+    let limits: Vec<RateLimit> = limits.chain(reports).chain([limit("c")]).collect();
+    let excess = limits[most].name.clone();
+    let (filter, route, problems) = printed(limited(&[&excess]), limits.clone());
+    assert_eq!(route["direct_response"]["status"], 500);
+    assert_eq!(problems, 2);
+    let chains = filter["named_filter_chains"].as_object().unwrap();
+    let enforced = &chains.values().next().unwrap()["typed_config"][1]["typed_config"];
+    assert_eq!(enforced["max_dynamic_descriptors"], 256);
+    assert_eq!(
+        enforced["descriptors"].as_array().map(Vec::len),
+        Some(most + 1)
+    );
+    let (_, route, _) = printed(limited(&["a000", "b000", "c"]), limits);
+    let limits = route["route"]["rate_limits"].as_array();
+    assert_eq!(limits.map(Vec::len), Some(3));
+}
+
+#[test]
+fn reports_take_no_places_of_limits() {
+    let most = RateLimit::MAX_OF_ROUTE;
+    let name = |n: usize| format!("{n:02}");
+    let limits = (0..2 * most).map(|n| RateLimit {
+        report_only: n < most,
+        ..limit(&name(n))
+    });
+    let names: Vec<String> = (0..2 * most).map(name).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let (_, route, problems) = printed(limited(&names), limits.collect());
+    let limits = route["route"]["rate_limits"].as_array();
+    assert_eq!((limits.map(Vec::len), problems), (Some(2 * most), 0));
 }
 
 /// Envoy aborts if it cannot parse a format string.

@@ -6,7 +6,7 @@ use super::envoy::{envoy, validate};
 use super::everything::everything;
 use super::parts::{key_pair, options, pem};
 use crate::layout::XdsLayout;
-use crate::{RenderOptions, bootstrap, dump, render, static_bootstrap};
+use crate::{MIN_SUBSCRIPTIONS, RenderOptions, bootstrap, dump, render, static_bootstrap};
 
 #[test]
 fn everything_is_rendered_without_a_problem() {
@@ -19,9 +19,12 @@ fn everything_is_rendered_without_a_problem() {
         .iter()
         .filter(|b| !b.session_key.is_empty());
     let session_clusters = 2 * with_sessions.count();
+    let with_fallback = snapshot.backends.iter().filter(|b| !b.fallback.is_empty());
+    let other_clusters = session_clusters + with_fallback.count();
+    // One more cluster reaches the agent, which may have to check passwords.
     assert_eq!(
         rendered.clusters.len(),
-        snapshot.backends.len() + session_clusters
+        snapshot.backends.len() + other_clusters + 1
     );
 }
 
@@ -32,7 +35,7 @@ fn envoy_accepts_everything() {
     };
     let (snapshot, keys) = everything();
     // Endpoints in files, inline endpoints, some inline tables and keys, and everything inline.
-    for budget in [100, 10, 8, 6, 2] {
+    for budget in [100, MIN_SUBSCRIPTIONS + 2, MIN_SUBSCRIPTIONS, 2] {
         let options = RenderOptions {
             subscription_budget: budget,
             ..options()
@@ -61,7 +64,7 @@ fn envoy_accepts_the_bootstrap() {
     let directory = tempfile::tempdir().unwrap();
     let layout = XdsLayout::new(directory.path());
     // Envoy requires the files to exist, but does not read them.
-    for file in [layout.lds(), layout.cds(), layout.rtds()] {
+    for file in [layout.lds(), layout.cds(), layout.rtds(), layout.fleet()] {
         std::fs::create_dir_all(file.parent().unwrap()).unwrap();
         std::fs::write(file, b"").unwrap();
     }
@@ -100,7 +103,7 @@ fn listeners_stay_unchanged_when_routes_or_keys_change() {
 #[test]
 fn no_budget_is_exceeded() {
     let (snapshot, keys) = everything();
-    for budget in 8..23 {
+    for budget in MIN_SUBSCRIPTIONS..25 {
         let options = RenderOptions {
             subscription_budget: budget,
             ..options()

@@ -1,18 +1,27 @@
 //! Tests how request and response filters are rendered as Envoy messages.
 
+use prost::Message as _;
+use prost_reflect::prost_types::{
+    DescriptorProto, FileDescriptorProto, FileDescriptorSet, MethodDescriptorProto,
+    ServiceDescriptorProto,
+};
 use serde_json::{Value, json};
 use sesame_proto::schema::compression::Algorithm;
 use sesame_proto::schema::shared_filter::Kind;
 use sesame_proto::schema::{
-    AddressRange, ApiKeyAuth, ApiKeySource, Authorization, AuthorizationRule, Bandwidth, BasicAuth,
-    ClaimValues, Compression, CredentialCheck, CredentialSet, ErrorPage, Fault, HeaderValues,
-    PathRule, RequestFilters, ResponseFilter, Route, SharedFilter, TokenHeader, TokenPolicy,
+    AddressFilter, AddressRange, ApiKeyAuth, ApiKeySource, Authorization, AuthorizationRule,
+    Bandwidth, BasicAuth, ClaimValues, Compression, CredentialCheck, CredentialSet, ErrorPage,
+    Fault, GrpcJsonTranscoder, HeaderValues, InjectedCredential, MaintenancePage, PathRule,
+    RequestFilters, ResponseFilter, Route, SharedFilter, SignIn, TokenHeader, TokenPolicy,
     TokenProvider, TokenSet, TokenSource, api_key_source, credential_check, route::Action,
     token_source,
 };
 
 use super::access_checks::every_certificate;
-use super::everything::{EVERY_BYTE, EVERY_CREDENTIAL, EVERY_RESPONSE, EVERY_TOKEN, everything};
+use super::everything::{
+    EVERY_BYTE, EVERY_CREDENTIAL, EVERY_INJECTED, EVERY_PAGE, EVERY_REPORTED_TOKEN, EVERY_RESPONSE,
+    EVERY_TOKEN, EVERY_TRANSCODER, everything,
+};
 use super::parts::{WEB, forward, header, options, route, to};
 use crate::{dump, render};
 
@@ -38,13 +47,26 @@ pub(crate) fn every_shared_filter() -> Vec<SharedFilter> {
     let response = Kind::Response(ResponseFilter {
         compression: Some(compression),
         error_pages: vec![page(&[404, 4, 5], false), page(&[410], true)],
+        sign_in: Some(SignIn {
+            scheme: "https".into(),
+            path: "/start?a=100%".into(),
+            parameter: "rd".into(),
+            ..SignIn::default()
+        }),
     });
     let [first, second] = EVERY_TOKEN;
     let set = TokenSet {
-        policies: EVERY_TOKEN.map(Into::into).into(),
+        policies: [first, second, EVERY_REPORTED_TOKEN].map(Into::into).into(),
+    };
+    let reported = TokenPolicy {
+        report_only: true,
+        ..token_policy(&["d"])
     };
     let credentials = CredentialSet {
         checks: every_credential_check(),
+    };
+    let injected = InjectedCredential {
+        header: "authorization".into(),
     };
     let names = [
         CredentialSet::name(&credentials.checks),
@@ -55,6 +77,10 @@ pub(crate) fn every_shared_filter() -> Vec<SharedFilter> {
         (first, Kind::Tokens(token_policy(&["a", "b"]))),
         (&names[1], Kind::TokenSet(set)),
         (second, Kind::Tokens(token_policy(&["c"]))),
+        (EVERY_REPORTED_TOKEN, Kind::Tokens(reported)),
+        (EVERY_INJECTED, Kind::Injected(injected)),
+        (EVERY_TRANSCODER, Kind::GrpcJson(every_transcoder())),
+        (EVERY_PAGE, Kind::Maintenance(every_page())),
         (EVERY_BYTE, bandwidth),
         (EVERY_RESPONSE, response),
     ];
@@ -65,7 +91,54 @@ pub(crate) fn every_shared_filter() -> Vec<SharedFilter> {
     filters.into()
 }
 
-fn every_credential_check() -> Vec<CredentialCheck> {
+/// Returns a set that defines the service `books.v1.Books`.
+pub(super) fn descriptor_set() -> Vec<u8> {
+    let name = |name: &str| Some(name.to_owned());
+    let method = MethodDescriptorProto {
+        name: name("Get"),
+        input_type: name(".books.v1.Book"),
+        output_type: name(".books.v1.Book"),
+        ..MethodDescriptorProto::default()
+    };
+    let file = FileDescriptorProto {
+        name: name("books.proto"),
+        package: name("books.v1"),
+        message_type: vec![DescriptorProto {
+            name: name("Book"),
+            ..DescriptorProto::default()
+        }],
+        service: vec![ServiceDescriptorProto {
+            name: name("Books"),
+            method: vec![method],
+            ..ServiceDescriptorProto::default()
+        }],
+        syntax: name("proto3"),
+        ..FileDescriptorProto::default()
+    };
+    FileDescriptorSet { file: vec![file] }.encode_to_vec()
+}
+
+pub(super) fn every_transcoder() -> GrpcJsonTranscoder {
+    GrpcJsonTranscoder {
+        descriptor_set: descriptor_set(),
+        services: vec!["books.v1.Books".into()],
+        ignored_query_parameters: vec!["utm".into()],
+        add_whitespace: true,
+        print_default_values: true,
+        print_enums_as_ints: true,
+        keep_field_names: true,
+    }
+}
+
+pub(super) fn every_page() -> MaintenancePage {
+    MaintenancePage {
+        body: "100% <sorry>\n".into(),
+        content_type: "text/x-100%".into(),
+        retry_after_seconds: 60,
+    }
+}
+
+pub(super) fn every_credential_check() -> Vec<CredentialCheck> {
     let sources = [
         api_key_source::Kind::Header("x-key".into()),
         api_key_source::Kind::QueryParameter("key".into()),
@@ -87,8 +160,21 @@ fn every_credential_check() -> Vec<CredentialCheck> {
     let checks = checks.map(|(name, kind)| CredentialCheck {
         name: name.into(),
         kind: Some(kind),
+        exempt_clients: (name == users).then(exempt_clients),
     });
     checks.into()
+}
+
+pub(crate) fn exempt_clients() -> AddressFilter {
+    let range = |network: &str| AddressRange {
+        network: network.into(),
+        peer: false,
+    };
+    AddressFilter {
+        name: "Ingress/ns/every/source-range".into(),
+        allow: vec![range("192.0.2.0/24"), range("2001:db8::/32")],
+        deny: vec![range("192.0.2.1/32")],
+    }
 }
 
 pub(crate) const KEYS: &str = r#"{"keys":[{"alg":"EdDSA","crv":"Ed25519","kid":"a","kty":"OKP","x":"BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwc"}]}"#;
@@ -118,6 +204,7 @@ fn token_policy(providers: &[&str]) -> TokenPolicy {
     });
     TokenPolicy {
         providers: providers.collect(),
+        report_only: false,
     }
 }
 
@@ -314,69 +401,4 @@ fn filter_that_envoy_would_refuse_refuses_requests() {
         assert_eq!(routes.len(), 1);
         assert_eq!(routes[0]["direct_response"]["status"], json!(500));
     }
-}
-
-/// Returns the credential set's filters, and the problems, for a host with only these key pairs.
-fn credential_filters(is_known: impl Fn(&str) -> bool) -> (Vec<Value>, Vec<String>) {
-    let (snapshot, mut keys) = everything();
-    keys.retain(|pair| is_known(&pair.name));
-    let rendered = render(&snapshot, &keys, &options());
-    let printed = dump::resources(&rendered, dump::Redact::Nothing).unwrap();
-    let filters = printed["filters"].as_array().unwrap();
-    let place = filters.iter().find(|it| it["name"] == json!("credentials"));
-    let chains = &place.unwrap()["typed_config"]["named_filter_chains"];
-    let chains = chains.as_object().unwrap().values();
-    let problems = rendered.problems.iter();
-    (
-        chains
-            .flat_map(|it| it["typed_config"].as_array().unwrap().clone())
-            .collect(),
-        problems.map(|it| it.message.clone()).collect(),
-    )
-}
-
-#[test]
-fn credential_chain_marks_checked_requests() {
-    let (filters, _) = credential_filters(|_| true);
-    let names: Vec<&Value> = filters.iter().map(|it| &it["name"]).collect();
-    assert_eq!(
-        names,
-        [
-            "envoy.filters.http.api_key_auth",
-            "envoy.filters.http.basic_auth",
-            "envoy.filters.http.set_metadata",
-        ]
-    );
-    let keys = &filters[0]["typed_config"]["credentials"];
-    assert_eq!(keys[0], json!({"key": "k-app", "client": "app"}));
-    let route = RequestFilters {
-        credentials: CredentialSet::name(&every_credential_check()),
-        ..RequestFilters::default()
-    };
-    let printed = printed(None, filtered(route)).to_string();
-    assert!(printed.contains("sesame.credentials"), "{printed}");
-}
-
-#[test]
-fn missing_credentials_refuse_requests() {
-    let (filters, problems) = credential_filters(|name| name != EVERY_CREDENTIAL[0]);
-    let [filter] = filters.as_slice() else {
-        panic!("{filters:?}");
-    };
-    let status = &filter["typed_config"]["abort"]["http_status"];
-    assert_eq!(status, &json!(500));
-    let why = "its credentials are not on this host";
-    assert!(problems.iter().any(|it| it.contains(why)), "{problems:?}");
-}
-
-#[test]
-fn printed_credentials_are_redacted() {
-    let (snapshot, keys) = everything();
-    let rendered = render(&snapshot, &keys, &options());
-    let printed = dump::resources(&rendered, dump::Redact::PrivateKeys).unwrap();
-    let printed = printed.to_string();
-    for secret in ["k-app", "k-till", "{SHA}"] {
-        assert!(!printed.contains(secret), "{secret}");
-    }
-    assert!(!printed.contains("Secret/ns/a\"},{\"name\":\"AccessPolicy"));
 }

@@ -8,11 +8,12 @@ use crate::{dump, render};
 
 #[test]
 fn only_listener_with_bad_parameter_is_omitted() {
-    let bad: [fn(&mut TlsTermination); 5] = [
+    let bad: [fn(&mut TlsTermination); 6] = [
         |tls| tls.min_version = Version::Tls13.into(),
         |tls| tls.min_version = 99,
         |tls| tls.cipher_suites.push("AES128-SHA".to_owned()),
         |tls| tls.cipher_suites.push("ALL:!aNULL".to_owned()),
+        |tls| tls.key_exchange_groups.push("P-224".to_owned()),
         |tls| tls.alpn.push("a b".to_owned()),
     ];
     for (number, change) in bad.into_iter().enumerate() {
@@ -44,7 +45,10 @@ fn every_parameter_reaches_envoy() {
         r#""tls_maximum_protocol_version":"TLSv1_3""#,
         r#""tls_minimum_protocol_version":"TLSv1_2""#,
         r#""cipher_suites":["ECDHE-ECDSA-AES128-GCM-SHA256","#,
+        r#""ecdh_curves":["X25519MLKEM768","X25519","P-256","P-384"]"#,
     ] {
         assert!(text.contains(part), "{part} is not in {text}");
     }
+    let text = printed["clusters"].to_string();
+    assert!(text.contains(r#""ecdh_curves":["P-384"]"#), "{text}");
 }

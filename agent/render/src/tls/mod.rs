@@ -2,6 +2,7 @@
 
 pub(crate) mod alt_names;
 mod clients;
+mod parameters;
 pub(crate) mod secrets;
 
 use envoy_types::pb::envoy::config::core::v3::{
@@ -10,7 +11,7 @@ use envoy_types::pb::envoy::config::core::v3::{
 use envoy_types::pb::envoy::extensions::transport_sockets::quic::v3::QuicDownstreamTransport;
 use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::{
     CertificateValidationContext, CommonTlsContext, DownstreamTlsContext, SdsSecretConfig, Secret,
-    SubjectAltNameMatcher, TlsCertificate, TlsParameters, UpstreamTlsContext,
+    SubjectAltNameMatcher, TlsCertificate, UpstreamTlsContext,
     common_tls_context::{CombinedCertificateValidationContext, ValidationContextType},
     downstream_tls_context::{OcspStaplePolicy, SessionTicketKeysType},
     secret::Type,
@@ -18,9 +19,8 @@ use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::{
 };
 use envoy_types::util::pack_any;
 use prost::{Message as _, Name};
-use sesame_proto::schema::tls_termination::Version;
 use sesame_proto::schema::{AppProtocol, BackendTls, TlsTermination};
-use sesame_proto::tls_parameters::{is_application_protocol, is_cipher_suite};
+use sesame_proto::tls_parameters::is_application_protocol;
 
 use self::alt_names::{PeerNames, Wildcards};
 use crate::context::RenderContext;
@@ -75,6 +75,7 @@ fn termination(
         client_uri_prefixes: _,
         // The connection manager sets the header that this field affects.
         forward_client_certificate: _,
+        key_exchange_groups: _,
     } = tls;
     if let Some(name) = asked.iter().find(|name| !is_application_protocol(name)) {
         return Err(format!("{name:?} is not a valid ALPN protocol name"));
@@ -88,7 +89,7 @@ fn termination(
     let validation = clients::validation(tls, context)?;
     Ok(DownstreamTlsContext {
         common_tls_context: Some(CommonTlsContext {
-            tls_params: Some(accepted(tls)?),
+            tls_params: Some(parameters::of_listener(tls)?),
             tls_certificates: certificates.inline,
             tls_certificate_sds_secret_configs: certificates.in_files,
             alpn_protocols,
@@ -153,7 +154,18 @@ pub(crate) fn upstream(
         dns_suffixes: _,
         uri_prefixes: _,
         mesh,
+        min_version,
+        max_version,
+        cipher_suites,
+        unverified,
+        key_exchange_groups,
     } = tls;
+    let versions = (*min_version, *max_version);
+    let mut parameters = parameters::checked(versions, cipher_suites, key_exchange_groups)?;
+    // As a client, Envoy uses at most TLS 1.2 by default.
+    if parameters.tls_minimum_protocol_version == i32::from(TlsProtocol::TlSv13) {
+        parameters.tls_maximum_protocol_version = TlsProtocol::TlSv13.into();
+    }
     if *mesh && (client_key.is_empty() || trust_bundle.is_empty()) {
         return Err(
             "a mesh backend needs both a client_key to present and a trust_bundle to verify the server"
@@ -164,7 +176,9 @@ pub(crate) fn upstream(
         match_typed_subject_alt_names: expected_names(tls)?,
         ..Default::default()
     };
-    let validation = if trust_bundle.is_empty() {
+    let validation = if *unverified {
+        None
+    } else if trust_bundle.is_empty() {
         // With `system_root_certs`, Envoy cannot verify names.
         validation.trusted_ca = Some(DataSource {
             specifier: Some(Specifier::Filename(
@@ -172,9 +186,9 @@ pub(crate) fn upstream(
             )),
             ..Default::default()
         });
-        ValidationContextType::ValidationContext(validation)
+        Some(ValidationContextType::ValidationContext(validation))
     } else {
-        validated(validation, trust_bundle, context)?
+        Some(validated(validation, trust_bundle, context)?)
     };
     let client_key = match client_key.as_str() {
         "" => OwnCertificates::default(),
@@ -182,7 +196,7 @@ pub(crate) fn upstream(
     };
     Ok(socket(UpstreamTlsContext {
         common_tls_context: Some(CommonTlsContext {
-            tls_params: Some(parameters()),
+            tls_params: Some(parameters),
             tls_certificates: client_key.inline,
             tls_certificate_sds_secret_configs: client_key.in_files,
             // An HTTP/1.1 server without ALPN support might reject the handshake.
@@ -193,7 +207,7 @@ pub(crate) fn upstream(
                 | AppProtocol::TcpBytes
                 | AppProtocol::UdpDatagrams => Vec::new(),
             },
-            validation_context_type: Some(validation),
+            validation_context_type: validation,
             ..Default::default()
         }),
         sni: sni.clone(),
@@ -207,13 +221,18 @@ pub(crate) fn upstream(
 fn expected_names(tls: &BackendTls) -> Result<Vec<SubjectAltNameMatcher>, String> {
     let BackendTls {
         sni: _,
-        trust_bundle: _,
+        trust_bundle,
         dns_names,
         uris,
         client_key: _,
         dns_suffixes,
         uri_prefixes,
         mesh,
+        min_version: _,
+        max_version: _,
+        cipher_suites: _,
+        unverified,
+        key_exchange_groups: _,
     } = tls;
     let names = PeerNames {
         dns_names,
@@ -222,6 +241,12 @@ fn expected_names(tls: &BackendTls) -> Result<Vec<SubjectAltNameMatcher>, String
         uri_prefixes,
     };
     let names = names.matchers(Wildcards::Expanded)?;
+    if *unverified {
+        if !names.is_empty() || !trust_bundle.is_empty() || *mesh {
+            return Err("unverified TLS allows neither names nor a trust bundle".to_owned());
+        }
+        return Ok(names);
+    }
     if names.is_empty() && !mesh {
         // Any certificate from the authority would be accepted.
         return Err(
@@ -230,40 +255,6 @@ fn expected_names(tls: &BackendTls) -> Result<Vec<SubjectAltNameMatcher>, String
         );
     }
     Ok(names)
-}
-
-/// Returns an error if the parameters are insecure or allow no connection.
-fn accepted(tls: &TlsTermination) -> Result<TlsParameters, String> {
-    let version = |version| match version {
-        Version::Unset => None,
-        Version::Tls12 => Some(TlsProtocol::TlSv12),
-        Version::Tls13 => Some(TlsProtocol::TlSv13),
-    };
-    let known = |number| Version::try_from(number).map_err(|_| "unknown TLS version");
-    let oldest = version(known(tls.min_version)?);
-    let newest = version(known(tls.max_version)?);
-    if (oldest, newest) == (Some(TlsProtocol::TlSv13), Some(TlsProtocol::TlSv12)) {
-        return Err("the minimum TLS version is newer than the maximum".to_owned());
-    }
-    if let Some(name) = tls.cipher_suites.iter().find(|name| !is_cipher_suite(name)) {
-        return Err(format!("cipher suite {name:?} is not supported"));
-    }
-    let mut accepted = parameters();
-    if let Some(oldest) = oldest {
-        accepted.tls_minimum_protocol_version = oldest.into();
-    }
-    if let Some(newest) = newest {
-        accepted.tls_maximum_protocol_version = newest.into();
-    }
-    accepted.cipher_suites.clone_from(&tls.cipher_suites);
-    Ok(accepted)
-}
-
-fn parameters() -> TlsParameters {
-    TlsParameters {
-        tls_minimum_protocol_version: TlsProtocol::TlSv12.into(),
-        ..Default::default()
-    }
 }
 
 /// Envoy requires that all certificates are in files or all are inline.
@@ -341,6 +332,20 @@ fn inline(name: &str, context: &RenderContext<'_>) -> Result<Option<Type>, Strin
 
 fn not_here(name: &str) -> String {
     format!("`{name}` is not on this host")
+}
+
+/// Returns an error if the secret is not on this host, or Envoy may watch no more files.
+pub(crate) fn in_watched_file(
+    name: &str,
+    context: &RenderContext<'_>,
+) -> Result<SdsSecretConfig, String> {
+    find(context.secrets, name).ok_or_else(|| not_here(name))?;
+    if context.subscriptions.secrets.is_inline(name) {
+        return Err(format!(
+            "Envoy may not watch a file with `{name}`; increase fs.inotify.max_user_instances"
+        ));
+    }
+    Ok(in_file(name, context))
 }
 
 fn in_file(name: &str, context: &RenderContext<'_>) -> SdsSecretConfig {

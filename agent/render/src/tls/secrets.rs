@@ -4,10 +4,15 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::{
-    CertificateValidationContext, Secret, TlsCertificate, TlsSessionTicketKeys, secret,
+    CertificateValidationContext, GenericSecret, Secret, TlsCertificate, TlsSessionTicketKeys,
+    secret,
 };
+use sesame_proto::credentials::ClientSecrets;
+use sesame_proto::digest::sha256_of_all;
 use sesame_proto::keys::KeyPair;
-use sesame_proto::schema::{CredentialSet, KeyRef, Snapshot, TrustBundle};
+use sesame_proto::schema::{
+    CredentialSet, InjectedCredential, KeyRef, OidcLogin, Snapshot, TrustBundle,
+};
 use sesame_proto::tls_parameters::TICKET_KEY_BYTES;
 
 use crate::context::{RenderOptions, RetainedAuthorities, StandInTickets};
@@ -54,7 +59,18 @@ pub(crate) fn render(
                 format!("the key pair on this host has digest {found}, but the snapshot names {digest}; it is used anyway"),
             );
         }
-        if names.insert(name) {
+        if !names.insert(name) {
+            continue;
+        }
+        if OidcLogin::policy_of(name).is_some() {
+            let pair = client_secrets(pair);
+            secrets.extend(
+                problems
+                    .value(name, pair, "its login is left out")
+                    .into_iter()
+                    .flatten(),
+            );
+        } else {
             secrets.push(keys_of(pair));
         }
     }
@@ -93,7 +109,54 @@ fn missing(on_host: bool) -> &'static str {
 
 /// Returns true if the key holds passwords or API keys, which are in filters instead of secrets.
 fn is_credentials(name: &str) -> bool {
-    CredentialSet::checks(name).next().is_some()
+    CredentialSet::checks(name).next().is_some() || InjectedCredential::filter(name).is_some()
+}
+
+const CLIENT_SECRET: &str = "/client";
+const COOKIE_SECRET: &str = "/cookies";
+
+/// Separates keys for cookies from other uses of the same secret.
+const COOKIE_KEYS: &str = "sesame oidc cookies 1";
+
+/// Returns the name of the secret that authenticates the client.
+pub(crate) fn client_secret(key: &str) -> String {
+    format!("{key}{CLIENT_SECRET}")
+}
+
+/// Returns the name of the secret that protects cookies.
+pub(crate) fn cookie_secret(key: &str) -> String {
+    format!("{key}{COOKIE_SECRET}")
+}
+
+/// Returns true if only a login needs the secret.
+pub(crate) fn is_of_login(secret: &str) -> bool {
+    let key = secret.strip_suffix(CLIENT_SECRET);
+    let key = key.or_else(|| secret.strip_suffix(COOKIE_SECRET));
+    key.is_some_and(|key| OidcLogin::policy_of(key).is_some())
+}
+
+/// All hosts derive the same key for cookies. The key depends on the policy, so that the cookies of
+/// one policy are invalid for another policy with the same secret.
+fn client_secrets(pair: &KeyPair) -> Result<[Resource; 2], String> {
+    let KeyPair {
+        name, private_key, ..
+    } = pair;
+    let text = std::str::from_utf8(private_key).map_err(|_| "its secret is not text")?;
+    let ClientSecrets { client, cookies } = ClientSecrets::read(text)?;
+    let parts = [COOKIE_KEYS, name, cookies].map(str::as_bytes);
+    let [purpose, name_bytes, cookies] = parts;
+    let key = sha256_of_all(&[purpose, b"\n", name_bytes, b"\n", cookies]);
+    let generic = |name: &str, secret: &str| {
+        let secret = GenericSecret {
+            secret: Some(wrappers::bytes(secret.as_bytes())),
+            ..Default::default()
+        };
+        encode(name, secret::Type::GenericSecret(secret))
+    };
+    Ok([
+        generic(&client_secret(name), client),
+        generic(&cookie_secret(name), &key),
+    ])
 }
 
 /// A pair without a certificate contains session ticket keys.

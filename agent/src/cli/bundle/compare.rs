@@ -6,15 +6,15 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use clap::Args;
 use serde::Serialize;
-use sesame_gateway_api::api::NamespacedName;
+use sesame_kinds::api::NamespacedName;
 use sesame_proto::bundle::{self, BundleDifference, BundleFile, NameDifference};
 use sesame_proto::schema::Snapshot;
 
 use crate::cli::EXIT_FAULT;
 use crate::cli::output::Format;
-use crate::run::DEFAULT_STATE_DIR;
-use crate::run::history::History;
-use crate::source::update::gateway_of;
+use sesame_engine::DEFAULT_STATE_DIR;
+use sesame_engine::history::History;
+use sesame_sources::update::gateway_of;
 
 #[derive(Debug, Args)]
 pub(crate) struct CompareArgs {

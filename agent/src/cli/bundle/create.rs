@@ -8,7 +8,8 @@ use clap::Args;
 use jiff::Timestamp;
 use sesame_files::bundle::arguments::{BundleArgs, BundleKeys};
 use sesame_files::bundle::{self, BundleInputs};
-use sesame_gateway_api::api::NamespacedName;
+use sesame_kinds::api::NamespacedName;
+use sesame_resolver::Options;
 
 use super::inspect::BundleSummary;
 use crate::cli::EXIT_FAULT;
@@ -48,7 +49,12 @@ pub(crate) fn main(args: &CreateArgs) -> anyhow::Result<u8> {
         output: format,
     } = args;
     let BundleKeys { signing, hosts } = wanted.keys()?;
-    let read = offline::read(manifests, host, RemoteKeys::Fetched)?;
+    let options = Options {
+        // Without recipients, hosts read credentials from a `keys.pb` that has no salts.
+        salt_key: (!hosts.is_empty()).then(|| signing.salt_key()),
+        ..host.resolve_options()
+    };
+    let read = offline::resolve_dir(manifests, host, &options, RemoteKeys::Fetched)?;
     for problem in &read.problems {
         tracing::warn!("{}:{}: {}", problem.file, problem.line, problem.message);
     }

@@ -15,8 +15,8 @@ use sesame_proto::signature::{self, TrustedKeys};
 use crate::cli::EXIT_FAULT;
 use crate::cli::output::Format;
 use crate::cli::source::read_trusted;
-use crate::run::DEFAULT_STATE_DIR;
-use crate::source::bundles::state::BundleState;
+use sesame_engine::DEFAULT_STATE_DIR;
+use sesame_sources::bundles::state::BundleState;
 
 #[derive(Debug, Args)]
 pub(crate) struct ShowArgs {

@@ -11,15 +11,15 @@ use anyhow::{Context as _, bail};
 use clap::Args;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
-use sesame_gateway_api::api::NamespacedName;
+use sesame_kinds::api::NamespacedName;
 
 use self::sentence::sentence;
 use super::agent::AgentArgs;
 use super::render::gateway_name;
-use crate::access_log::{
+use sesame_engine::inspect;
+use sesame_envoy::access_log::{
     LogEntry, LogFilter, LogReader, ObjectPattern, Readability, StatusPattern,
 };
-use crate::run::inspect;
 
 const POLL: Duration = Duration::from_millis(200);
 

@@ -9,7 +9,7 @@ use clap::{Arg, ArgMatches, Command};
 use super::arguments::{AcceptedSetting, options};
 use crate::cli::options::WITHOUT_AGENT;
 
-const SHARED: [&str; 16] = [
+const SHARED: [&str; 17] = [
     "address",
     "allow-local-endpoints",
     "bundle-dir",
@@ -17,6 +17,7 @@ const SHARED: [&str; 16] = [
     "drain-seconds",
     "envoy",
     "extra-minimal-ocg",
+    "fleet-hosts",
     "follow-links",
     "kubeconfig",
     "log",
@@ -214,7 +215,7 @@ mod tests {
             (&["explain", "http://a/"], &["--runtime-dir=/r"]),
             (&["why", "gateway", "a/b"], &["--runtime-dir=/r"]),
             (&["render"], &["--manifests=/m"]),
-            (&["validate"], &["--manifests=/m"]),
+            (&["validate"], &["--manifests=/m", "--state-dir=/s"]),
             (&["launcher"], &["--runtime-dir=/r", "--drain-seconds=5"]),
         ] {
             let line = [&["agent"][..], line].concat();

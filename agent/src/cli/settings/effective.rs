@@ -8,7 +8,7 @@ use clap::{Arg, ArgMatches, Command};
 use super::LoadedSettings;
 use super::arguments::options;
 use super::complete::{complete, parse_lenient};
-use crate::run::reload::{Setting, SettingOrigin};
+use sesame_engine::reload::{Setting, SettingOrigin};
 
 /// Returns all settings, including defaults, sorted by name.
 pub(crate) fn effective(

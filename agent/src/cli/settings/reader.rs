@@ -8,7 +8,7 @@ use super::effective::effective;
 use super::load;
 use crate::cli::logging::SetLog;
 use crate::cli::{Cli, Command, options, run};
-use crate::run::reload::{ReadSettings, SettingsReading};
+use sesame_engine::reload::{ReadSettings, SettingsReading};
 
 pub(crate) struct SettingsReader {
     pub(crate) arguments: Vec<OsString>,

@@ -1,8 +1,8 @@
 //! Conditions of an object in the agent's report.
 
-use sesame_gateway_api::status::{ShownCondition, conditions_of};
+use sesame_kinds::status::{ShownCondition, conditions_of};
 
-use crate::run::report::ObjectReport;
+use sesame_engine::report::ObjectReport;
 
 pub(super) fn is_wrong(object: &ObjectReport) -> bool {
     conditions(object).iter().any(ShownCondition::is_fault)

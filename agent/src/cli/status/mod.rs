@@ -15,8 +15,8 @@ use self::selection::Selection;
 use super::agent::{self, AgentArgs};
 use super::output::{self, Format};
 use super::{EXIT_FAULT, EXIT_USAGE};
-use crate::run::report::Report;
-use sesame_gateway_api::status::AgentState;
+use sesame_engine::report::Report;
+use sesame_kinds::status::AgentState;
 
 const EVERY: Duration = Duration::from_secs(1);
 /// Clears the screen and moves the cursor to the top left corner.
@@ -153,7 +153,7 @@ fn is_well(report: &Report, selection: &Selection) -> bool {
     if selection.is_everything() {
         return report.healthy;
     }
-    let serves = |gateways: &[crate::run::report::GatewayReport]| {
+    let serves = |gateways: &[sesame_engine::report::GatewayReport]| {
         gateways
             .iter()
             .all(|gateway| gateway.state == AgentState::Serving)

@@ -1,12 +1,12 @@
 //! Selects the objects that `status` shows, using kubectl's naming conventions.
 
 use anyhow::bail;
-use sesame_gateway_api::world::Kind;
+use sesame_kinds::world::Kind;
 
-use crate::run::report::{ObjectReport, Report};
-use crate::source::problem::SourceProblem;
+use sesame_engine::report::{ObjectReport, Report};
+use sesame_sources::problem::SourceProblem;
 
-const KINDS: [Kind; 19] = [
+const KINDS: [Kind; 20] = [
     Kind::GatewayClass,
     Kind::Gateway,
     Kind::ListenerSet,
@@ -16,6 +16,7 @@ const KINDS: [Kind; 19] = [
     Kind::TcpRoute,
     Kind::UdpRoute,
     Kind::HttpProxy,
+    Kind::ExtensionService,
     Kind::Ingress,
     Kind::BackendTlsPolicy,
     Kind::BackendPolicy,

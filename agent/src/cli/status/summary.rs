@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use sesame_gateway_api::world::Kind;
+use sesame_kinds::world::Kind;
 
 use super::conditions::is_wrong;
 use super::text::{GOOD, WARNING, WRONG};
-use crate::run::report::Report;
+use sesame_engine::report::Report;
 
 pub(super) fn lines(report: &Report) -> Vec<String> {
     let problems = report.source.problems.iter();
@@ -74,8 +74,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::run::report::ObjectReport;
-    use crate::source::problem::{Severity, SourceProblem};
+    use sesame_engine::report::ObjectReport;
+    use sesame_sources::problem::{Severity, SourceProblem};
 
     #[test]
     fn hidden_routes_count_as_served_and_are_reported() {

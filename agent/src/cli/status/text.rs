@@ -10,10 +10,10 @@ use comfy_table::{Table, presets};
 use super::conditions::{conditions, is_wrong};
 use super::selection::Selection;
 use super::summary::{self, counted};
-use crate::run::report::{ObjectReport, Report, RetainedReport};
-use crate::source::problem::Severity;
-use sesame_gateway_api::status::AgentState;
+use sesame_engine::report::{ObjectReport, Report, RetainedReport};
+use sesame_kinds::status::AgentState;
 use sesame_proto::digest::short;
+use sesame_sources::problem::Severity;
 
 /// Maximum number of objects with problems to list per kind, unless the kind is selected.
 const MAX_LISTED: usize = 20;

@@ -9,7 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::tally::{Tally, TopReport};
 use super::{Grouping, RowOrder};
-use crate::access_log::{LogEntry, LogReader, Readability};
+use sesame_envoy::access_log::{LogEntry, LogReader, Readability};
 
 /// Maximum delay between a request's end and its log line. Envoy buffers log lines for a second.
 const LATE: SignedDuration = SignedDuration::from_secs(2);

@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 
 use jiff::{SignedDuration, Timestamp};
-use sesame_gateway_api::api::NamespacedName;
+use sesame_kinds::api::NamespacedName;
 
 use super::stages::StageTimes;
 use super::tally::{Tally, TopCounts, TopReport};
 use super::{Grouping, RowOrder};
 use crate::cli::agent;
-use crate::envoy::admin::Sample;
+use sesame_envoy::admin::Sample;
 
 /// Totals since Envoy started, by backend name.
 type BackendCounts = BTreeMap<String, TopCounts>;

@@ -25,7 +25,7 @@ use self::tally::TopReport;
 use super::agent::AgentArgs;
 use super::logs::duration;
 use super::output::Format;
-use crate::run::inspect;
+use sesame_engine::inspect;
 
 /// Moves the cursor to the top and clears the rest of the screen.
 const REDRAW: &str = "\x1b[H\x1b[J";

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use serde::Serialize;
 
-use crate::host::processes::{ProcessorTimes, processor_times};
+use sesame_host::processes::{ProcessorTimes, processor_times};
 
 #[derive(Debug, Default)]
 pub(super) struct ProcessorWatch {

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::access_log::LogEntry;
+use sesame_envoy::access_log::LogEntry;
 
 /// Time spent in each stage in milliseconds, summed over all requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]

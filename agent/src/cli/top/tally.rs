@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::processor::ProcessorUse;
 use super::stages::StageTimes;
 use super::{Grouping, RowOrder};
-use crate::access_log::LogEntry;
+use sesame_envoy::access_log::LogEntry;
 
 /// Maximum number of names. Further names are counted together as `OTHERS`.
 const MAX_NAMES: usize = 10_000;

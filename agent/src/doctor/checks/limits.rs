@@ -4,7 +4,7 @@ use sesame_render::limits::{Limits, heap_of};
 
 use crate::doctor::facts::{HostFacts, InotifyFacts};
 use crate::doctor::{FindingSeverity, HostFinding};
-use crate::host::reserve::MAX_HELD;
+use sesame_host::reserve::MAX_HELD;
 
 /// Recommended minimum of inotify instances. Fewer are enough only for a few Gateways and backends.
 const USUAL_INSTANCES: usize = 1024;

@@ -8,7 +8,7 @@ use crate::doctor::facts::{
     PathFacts, PortFacts, UnitFacts,
 };
 use crate::doctor::{FindingSeverity, HostFinding, findings};
-use crate::host::reserve::MAX_HELD;
+use sesame_host::reserve::MAX_HELD;
 
 fn good() -> HostFacts {
     HostFacts {
