@@ -5,6 +5,6 @@ set -eu
 cd "$(dirname "$0")/.."
 # openssl signs the bundles. cc compiles the library that shifts an agent's clock.
 tests/tools.sh cargo cc go mmdebstrap systemd-nspawn nsenter unshare ip openssl dpkg-deb dpkg-shlibdeps strip lintian envoy
-tests/tools/get.sh envoy kube definitions
+tests/tools/get.sh envoy curl-http3 kube definitions
 "${CARGO:-cargo}" build --locked --workspace --bins
 exec target/debug/hosts "$@"

@@ -6,10 +6,10 @@ set -eu
 cd "$(dirname "$0")/.."
 tools='buildah cni containerd ctr curl dpkg-deb dpkg-shlibdeps ip lintian mmdebstrap nft nsenter openssl python3 runc setpriv
   strip systemd-nspawn unshare'
-# Deploy Sesame in each of three ways: without the Gateway API, as a managed fleet, and as a custom
-# DaemonSet. Then roll out new images. Skip all other scenarios: they would double the time, and
+# Deploy Sesame in each of four ways: without the Gateway API, only for Ingresses, as a managed
+# fleet, and as a custom DaemonSet. Then roll out new images. Skip all other scenarios: they would double the time, and
 # test-hosts already covers hosts that join a cluster or have no network.
-nodes='without-gateway-api managed-fleet own-daemonset columns agent envoy'
+nodes='without-gateway-api ingress-only managed-fleet own-daemonset columns agent envoy'
 if [ "${1:-}" = --tools ]; then
   # shellcheck disable=SC2086 # Word splitting joins the lines.
   echo $tools

@@ -18,11 +18,12 @@ package_of() {
     *-gnu-gcc) echo "gcc-${1%-gcc}" ;;
     *-gnu-strip) echo "binutils-${1%-strip}" ;;
     nft) echo nftables ;;
+    node) echo nodejs ;;
     qemu-*-static) echo qemu-user-static ;;
     ctr) echo containerd ;;
     cni) echo containernetworking-plugins ;;
     unshare | nsenter | setpriv) echo util-linux ;;
-    arch-test | buildah | containerd | curl | dpkg-deb | lintian | mmdebstrap | openssl | python3 | runc) echo "${1%-deb}" ;;
+    arch-test | buildah | containerd | curl | dpkg-deb | lintian | mmdebstrap | npm | openssl | python3 | runc) echo "${1%-deb}" ;;
   esac
 }
 
@@ -110,6 +111,16 @@ for tool in "$@" $fetchers; do
     cc) has cc || lacks "cc: a C compiler (Debian: build-essential)" ;;
     unshare | nsenter | setpriv) has "$tool" || lacks "$tool (Debian: util-linux); tests run agents in namespaces" ;;
     curl) has curl || lacks "curl (Debian: curl); tests type with it what the documentation shows" ;;
+    node)
+      wanted=20
+      if ! has node; then
+        lacks "node: Node.js $wanted or newer, from https://nodejs.org; programs for tests run in it"
+      else
+        found=$(node --version | sed 's/^v//')
+        is_at_least "$found" "$wanted" || lacks "node: Node.js $wanted or newer; this is $found"
+      fi
+      ;;
+    npm) has npm || lacks "npm (from https://nodejs.org, or Debian: npm); it fetches programs for tests" ;;
     openssl) has openssl || lacks "openssl (Debian: openssl); tests make certificates of every kind with it" ;;
     ip) has ip || lacks "ip (Debian: iproute2); the conformance suite runs in a private network namespace" ;;
     dpkg-deb) has dpkg-deb || lacks "dpkg-deb (Debian: dpkg); packages are built with it" ;;

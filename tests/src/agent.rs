@@ -112,6 +112,16 @@ impl AgentUnderTest {
         Request::get(self.address(port), host, path)
     }
 
+    /// Sends requests one by one, and returns their statuses; 0 for a request without a response.
+    pub async fn statuses(&self, host: &str, path: &str, count: usize) -> Vec<u16> {
+        let mut statuses = Vec::new();
+        for _ in 0..count {
+            let reply = self.get(80, host, path).send().await;
+            statuses.push(reply.map(|reply| reply.status).unwrap_or_default());
+        }
+        statuses
+    }
+
     /// Adds arguments for the next start of `sesame-agent run`.
     pub fn add_flags(&mut self, flags: &[&str]) {
         let flags = flags.iter().map(ToString::to_string);

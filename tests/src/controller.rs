@@ -13,7 +13,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use prost::Message as _;
 use serde_json::Value;
-use sesame_gateway_api::api::NamespacedName;
+use sesame_kinds::api::NamespacedName;
 use sesame_proto::schema::{Manifest, Snapshot};
 use sesame_proto::shard;
 use sesame_published::names::{

@@ -8,10 +8,10 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
-use sesame_agent::apply::{Applier, ApplyReport, Desired};
-use sesame_agent::envoy::process::Process;
-use sesame_agent::envoy::process::identity::Identity;
-use sesame_agent::envoy::{Admin, State, Supervisor, SupervisorConfig};
+use sesame_apply::{Applier, ApplyReport, Desired};
+use sesame_envoy::process::Process;
+use sesame_envoy::process::identity::Identity;
+use sesame_envoy::{Admin, State, Supervisor, SupervisorConfig};
 use sesame_render::Rendered;
 use sesame_render::layout::XdsLayout;
 

@@ -14,13 +14,13 @@ use anyhow::{Context as _, Result, bail, ensure};
 use bytes::Bytes;
 use prost_reflect::{DescriptorPool, DynamicMessage};
 use serde_json::{Value, json};
-use sesame_gateway_api::decode::{self, DecodeLimits};
-use sesame_gateway_api::resolve::{Options, Problem, ResolvedGateway, resolve};
-use sesame_gateway_api::world::World;
+use sesame_kinds::decode::{self, DecodeLimits};
+use sesame_kinds::world::World;
 use sesame_proto::encoded::EncodedSnapshot;
 use sesame_proto::schema::{DESCRIPTORS, Snapshot};
 use sesame_render::dump::{self, Redact};
 use sesame_render::{AccessLogSink, RenderOptions};
+use sesame_resolver::{Options, Problem, ResolvedGateway, resolve};
 
 pub use self::defaults::Defaults;
 pub use self::difference::excerpt;

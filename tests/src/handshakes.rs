@@ -9,7 +9,7 @@ use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::CryptoProvider;
 use rustls::{
-    CipherSuite, ClientConfig, DigitallySignedStruct, ProtocolVersion, RootCertStore,
+    CipherSuite, ClientConfig, DigitallySignedStruct, NamedGroup, ProtocolVersion, RootCertStore,
     SignatureScheme, SupportedProtocolVersion, version,
 };
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
@@ -34,6 +34,8 @@ pub struct Agreed {
     pub version: ProtocolVersion,
     /// The cipher suite.
     pub suite: CipherSuite,
+    /// The key exchange group.
+    pub group: NamedGroup,
     /// The application protocol.
     pub alpn: Option<String>,
     /// The leaf certificate that the server presented.
@@ -68,6 +70,15 @@ impl Handshake {
         self.provider
             .cipher_suites
             .retain(|known| suites.contains(&known.suite()));
+        self
+    }
+
+    /// Restricts the client to the given key exchange groups.
+    #[must_use]
+    pub fn groups(mut self, groups: &[NamedGroup]) -> Self {
+        self.provider
+            .kx_groups
+            .retain(|known| groups.contains(&known.name()));
         self
     }
 
@@ -128,6 +139,10 @@ impl Handshake {
                 .negotiated_cipher_suite()
                 .context("a suite")?
                 .suite(),
+            group: session
+                .negotiated_key_exchange_group()
+                .context("a group")?
+                .name(),
             alpn: session
                 .alpn_protocol()
                 .map(|name| String::from_utf8_lossy(name).into_owned()),

@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result};
 use bytes::{Buf as _, Bytes};
 use h3::client::SendRequest;
 use h3_quinn::OpenStreams;
-use hyper::{HeaderMap, Request};
+use hyper::Request;
 use quinn::crypto::rustls::QuicClientConfig;
 use quinn::{ClientConfig, Endpoint};
 use rustls::RootCertStore;
@@ -85,11 +85,12 @@ impl Connection {
         while let Some(mut part) = stream.recv_data().await.context("read the body")? {
             body.extend_from_slice(&part.copy_to_bytes(part.remaining()));
         }
+        let trailers = stream.recv_trailers().await.context("read the trailers")?;
         Ok(Reply {
             status: parts.status.as_u16(),
             headers: parts.headers,
             body: body.into(),
-            trailers: HeaderMap::new(),
+            trailers: trailers.unwrap_or_default(),
             certificate: None,
         })
     }

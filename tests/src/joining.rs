@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
-use sesame_agent::seal::{SealMethod, SealSettings, SealingKeys};
 use sesame_proto::at_rest;
+use sesame_sources::seal::{SealMethod, SealSettings, SealingKeys};
 use tempfile::TempDir;
 
 use crate::agent::{agent_binary, beside_test, words};

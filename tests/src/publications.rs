@@ -6,10 +6,7 @@ use base64::Engine as _;
 use kube::CustomResourceExt as _;
 use prost::Message as _;
 use serde_json::{Value, json};
-use sesame_agent::source::last_good::LastGood;
-use sesame_agent::source::manifests::Manifests;
-use sesame_gateway_api::api::NamespacedName;
-use sesame_gateway_api::resolve::{Options, ResolvedGateway, resolve};
+use sesame_kinds::api::NamespacedName;
 use sesame_proto::digest::sha256;
 use sesame_proto::schema::Manifest;
 use sesame_proto::{keys, shard};
@@ -19,6 +16,9 @@ use sesame_published::names::{
     PART_LABEL, Part, SHARD_ENTRY, agent_name, gateway_id, key_secret_name, manifest_name,
     shard_name,
 };
+use sesame_resolver::{Options, ResolvedGateway, resolve};
+use sesame_sources::last_good::LastGood;
+use sesame_sources::manifests::Manifests;
 
 use crate::agent::TEST_TIMEOUT;
 use crate::cluster::{Client, TestCluster, User};

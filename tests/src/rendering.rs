@@ -18,8 +18,12 @@ pub fn options(addresses: Vec<IpAddr>) -> RenderOptions {
         layout: XdsLayout::new("/run/sesame/xds"),
         admin_socket: "/run/sesame/admin.sock".into(),
         trusted_hops: 0,
+        fleet_hosts: 1,
         system_ca: "/etc/ssl/certs/ca-certificates.crt".into(),
-        endpoints: EndpointRules::default(),
+        endpoints: EndpointRules {
+            zone: "zone-a".to_owned(),
+            ..EndpointRules::default()
+        },
         session_tickets: false,
         stand_in_tickets: None,
         access_log: None,

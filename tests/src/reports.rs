@@ -1,7 +1,7 @@
 //! Writes reports on behalf of hosts, and grants the required permissions.
 
 use serde_json::{Value, json};
-use sesame_gateway_api::api::NamespacedName;
+use sesame_kinds::api::NamespacedName;
 use sesame_published::names::agent_name;
 
 use crate::cluster::{Client, Failure, TestCluster};

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::{Result, ensure};
 use libtest_mimic::{Arguments, Failed, Trial};
-use sesame_agent::envoy::validate::{Validity, validate};
+use sesame_envoy::validate::{Validity, validate};
 use sesame_tests::envoy::{envoy_binary, older_envoy_binary};
 use sesame_tests::generated;
 use sesame_tests::golden::{Case, INPUT, OUTPUTS, cases, defaults, excerpt, to_yaml};

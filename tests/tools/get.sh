@@ -13,6 +13,7 @@ for tool in "$@"; do
     older-envoy) "$here/envoy.sh" older ;;
     envoy-amd64 | envoy-arm64) "$here/envoy.sh" "${tool#envoy-}" ;;
     cargo-deny | nextest) "$here/cargo-tool.sh" "$tool" ;;
+    grpc-web-client | oidc-provider) "$here/npm.sh" "$tool" ;;
     *) "$here/$tool.sh" ;;
   esac
 done

@@ -28,7 +28,10 @@ var profiles = []suite.ConformanceProfileName{
 	suite.GatewayUDPConformanceProfileName,
 }
 
-var seed = flag.Int64("shuffle", 0, "Shuffle the tests with this seed; 0 keeps the suite's order")
+var (
+	seed     = flag.Int64("shuffle", 0, "Shuffle the tests with this seed; 0 keeps the suite's order")
+	useHTTP3 = flag.Bool("http3", false, "Send HTTP requests over HTTP/3; leaves out tests that have none")
+)
 
 func TestConformance(t *testing.T) {
 	options := conformance.DefaultOptions(t)
@@ -48,6 +51,10 @@ func TestConformance(t *testing.T) {
 			fmt.Printf("==> passed: %s\n", test.ShortName)
 		}
 	}
+	all := slices.Clone(tests.ConformanceTests)
+	if *useHTTP3 {
+		all = overHTTP3(t, &options, all)
+	}
 	running, err := suite.NewConformanceTestSuite(options)
 	require.NoError(t, err, "the suite")
 	// Runs after all tests, including parallel ones.
@@ -66,7 +73,6 @@ func TestConformance(t *testing.T) {
 		require.NoError(t, err, "the report")
 		require.NoError(t, os.WriteFile(options.ReportOutputPath, text, 0o644))
 	})
-	all := slices.Clone(tests.ConformanceTests)
 	if *seed != 0 {
 		rand.New(rand.NewSource(*seed)).Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 	}

@@ -1,6 +1,7 @@
 //! An in-process echo backend for HTTP/1.1, HTTP/2 with prior knowledge, and gRPC, with or without
 //! TLS. It echoes every byte after an upgrade to `websocket` or `SPDY/3.1`. Path elements such as
-//! `status/503`, `delay/500ms`, `vary/Accept` and `location/there` control the response.
+//! `status/503`, `delay/500ms`, `vary/Accept`, `location/there` and `secure/location/there` control
+//! the response.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -239,6 +240,9 @@ async fn serve<S>(
         let tls = tls.clone();
         async move {
             let grpc = grpc::is_request(request.headers());
+            if let Some(times) = grpc::returned_times(request.headers()).filter(|_| grpc) {
+                return Ok(grpc::returned(request, times).await);
+            }
             let response = answer(request, name, tls, seen).await?;
             Ok::<_, Infallible>(if grpc {
                 grpc::answer(response).await
@@ -328,7 +332,12 @@ async fn answer(
     if let Some(vary) = asked(path, "vary").and_then(|names| HeaderValue::from_str(names).ok()) {
         headers.insert(header::VARY, vary);
     }
-    let location = asked(path, "location").map(|to| format!("http://{}/{to}", echo.host));
+    let scheme = if asked(path, "secure").is_some() {
+        "https"
+    } else {
+        "http"
+    };
+    let location = asked(path, "location").map(|to| format!("{scheme}://{}/{to}", echo.host));
     if let Some(location) = location.and_then(|it| HeaderValue::from_str(&it).ok()) {
         headers.insert(header::LOCATION, location);
     }

@@ -135,7 +135,7 @@ impl Request {
             let Sender::Http1(sender) = &mut connection.sender else {
                 bail!("an upgrade needs HTTP/1.1");
             };
-            let mut request = self.message()?;
+            let mut request = self.message()?.map(Full::new);
             for (name, value) in [
                 ("connection", "upgrade"),
                 ("upgrade", protocol),
@@ -166,8 +166,9 @@ impl Request {
             .unwrap_or_else(|_| bail!("no answer within {:?}", self.timeout))
     }
 
-    fn message(&self) -> Result<hyper::Request<Full<Bytes>>> {
-        let mut request = hyper::Request::new(Full::new(self.body.clone()));
+    /// Returns the message, for other clients.
+    pub fn message(&self) -> Result<hyper::Request<Bytes>> {
+        let mut request = hyper::Request::new(self.body.clone());
         *request.method_mut() = self.method.clone();
         let scheme = if self.tls.is_some() { "https" } else { "http" };
         let headers = request.headers_mut();
@@ -330,7 +331,7 @@ impl Connection {
     /// Sends a request and reads the entire response.
     pub async fn send(&mut self, request: &Request) -> Result<Reply> {
         let certificate = self.certificate.clone();
-        let message = request.message()?;
+        let message = request.message()?.map(Full::new);
         let sender = &mut self.sender;
         let exchange = async {
             let response = match sender {

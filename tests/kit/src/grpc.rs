@@ -6,8 +6,9 @@ use std::net::SocketAddr;
 use bytes::{BufMut as _, Bytes, BytesMut};
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt as _, Full};
+use hyper::Response;
+use hyper::body::Incoming;
 use hyper::header::{self, HeaderMap, HeaderValue};
-use hyper::{Response, StatusCode};
 
 use crate::client::{Reply, Request};
 use crate::echo::Echo;
@@ -16,6 +17,8 @@ use crate::echo::Echo;
 pub mod code {
     /// `OK`
     pub const OK: u16 = 0;
+    /// `NOT_FOUND`
+    pub const NOT_FOUND: u16 = 5;
     /// `UNIMPLEMENTED`
     pub const UNIMPLEMENTED: u16 = 12;
     /// `UNAVAILABLE`
@@ -63,19 +66,50 @@ pub fn is_request(headers: &HeaderMap) -> bool {
         .is_some_and(|value| value.as_bytes().starts_with(CONTENT_TYPE.as_bytes()))
 }
 
+/// Header of a call whose own message is the response, as often as the value says. 0 means an error.
+pub const RETURNED: &str = "x-returned";
+
+/// Returns how often the backend returns the call's message, or `None` if the call does not ask
+/// for it.
+pub fn returned_times(headers: &HeaderMap) -> Option<usize> {
+    headers.get(RETURNED)?.to_str().ok()?.parse().ok()
+}
+
+/// Responds with the request's own message.
+pub async fn returned(
+    request: hyper::Request<Incoming>,
+    times: usize,
+) -> Response<BoxBody<Bytes, Infallible>> {
+    match request.into_body().collect().await {
+        Ok(_) if times == 0 => respond(Bytes::new(), code::NOT_FOUND),
+        Ok(call) => respond(call.to_bytes().repeat(times).into(), code::OK),
+        Err(_) => respond(Bytes::new(), code::UNAVAILABLE),
+    }
+}
+
 /// Converts an HTTP response to a gRPC response with status OK.
 pub async fn answer(response: Response<Full<Bytes>>) -> Response<BoxBody<Bytes, Infallible>> {
-    let (mut parts, body) = response.into_parts();
-    parts.status = StatusCode::OK;
-    let value = HeaderValue::from_static(CONTENT_TYPE);
-    parts.headers.insert(header::CONTENT_TYPE, value);
-    let ok = HeaderMap::from_iter([(
-        "grpc-status".parse().expect("a header name"),
-        HeaderValue::from(code::OK),
-    )]);
+    let (parts, body) = response.into_parts();
     let Ok(message) = body.collect().await;
-    let body = Full::new(framed(&message.to_bytes())).with_trailers(async { Some(Ok(ok)) });
-    Response::from_parts(parts, body.boxed())
+    let mut response = respond(framed(&message.to_bytes()), code::OK);
+    response.headers_mut().extend(parts.headers);
+    let value = HeaderValue::from_static(CONTENT_TYPE);
+    response.headers_mut().insert(header::CONTENT_TYPE, value);
+    response
+}
+
+fn respond(messages: Bytes, status: u16) -> Response<BoxBody<Bytes, Infallible>> {
+    let status = HeaderMap::from_iter([(
+        "grpc-status".parse().expect("a header name"),
+        HeaderValue::from(status),
+    )]);
+    // Hides the size, because gRPC servers do not send `content-length`.
+    let body = Full::new(messages).map_frame(|frame| frame);
+    let body = body.with_trailers(async { Some(Ok(status)) });
+    let mut response = Response::new(body.boxed());
+    let value = HeaderValue::from_static(CONTENT_TYPE);
+    response.headers_mut().insert(header::CONTENT_TYPE, value);
+    response
 }
 
 fn framed(message: &[u8]) -> Bytes {

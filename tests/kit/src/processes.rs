@@ -93,6 +93,17 @@ pub fn cpu_seconds(pid: u32) -> f64 {
     seconds_in(&format!("/proc/{pid}/stat"))
 }
 
+/// Returns the CPU time of all running threads in seconds, precise enough for single requests.
+pub fn thread_seconds(pid: u32) -> f64 {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task"));
+    let threads = threads.into_iter().flatten().flatten();
+    let nanoseconds = threads.filter_map(|thread| {
+        let text = std::fs::read_to_string(thread.path().join("schedstat")).ok()?;
+        text.split(' ').next()?.parse::<f64>().ok()
+    });
+    nanoseconds.sum::<f64>() / 1e9
+}
+
 /// Returns the bytes written to sockets and files, or 0 after exit.
 pub fn written_bytes(pid: u32) -> f64 {
     let io = std::fs::read_to_string(format!("/proc/{pid}/io")).unwrap_or_default();

@@ -4,7 +4,7 @@
 use std::net::{Ipv4Addr, TcpListener};
 
 use serde_json::{Value, json};
-use sesame_gateway_api::api::NamespacedName;
+use sesame_kinds::api::NamespacedName;
 use sesame_published::names::{FLEET_LABEL, manifest_name};
 use sesame_tests::agent::{AgentUnderTest, Setup, TEST_TIMEOUT};
 use sesame_tests::backend::Backend;

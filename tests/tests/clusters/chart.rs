@@ -64,6 +64,7 @@ fn chart_grants_no_rights_for_disabled_layers() {
     assert!(proxies.contains(classes) && proxies.contains("httpproxies/status"));
     let ingresses = text(&json!({"controller": {"httpProxies": false}}));
     assert!(ingresses.contains(classes) && ingresses.contains("ingresses/status"));
+    assert!(ingresses.contains("tlscertificatedelegations") && !ingresses.contains("httpproxies"));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Installs, upgrades and removes the chart with Helm.
 
 use serde_json::{Value, json};
-use sesame_gateway_api::api::NamespacedName;
+use sesame_kinds::api::NamespacedName;
 use sesame_tests::cluster::{Channel, TestCluster, User};
 use sesame_tests::controller::{
     ControllerUnderTest, NAMESPACE, TEST_TIMEOUT, condition, controller_user, publication,

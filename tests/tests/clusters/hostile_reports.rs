@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures::StreamExt as _;
 use serde_json::{Value, json};
-use sesame_gateway_api::api::NamespacedName;
+use sesame_kinds::api::NamespacedName;
 use sesame_published::names::agent_name;
 use sesame_tests::cluster::{Channel, Client, Failure, TestCluster, User};
 use sesame_tests::controller::{

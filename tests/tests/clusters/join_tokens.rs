@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 use serde_json::{Value, json};
-use sesame_gateway_api::api::NamespacedName;
+use sesame_kinds::api::NamespacedName;
 use sesame_published::host_access::{fleet_role, host_account, host_secret, invitation_account};
 use sesame_published::join_token::JoinToken;
 use sesame_published::names::{agent_name, key_secret_name};

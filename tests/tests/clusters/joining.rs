@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use serde_json::{Value, json};
-use sesame_gateway_api::api::NamespacedName;
+use sesame_kinds::api::NamespacedName;
 use sesame_tests::agent::{AgentUnderTest, Setup, TEST_TIMEOUT, words};
 use sesame_tests::backend::Backend;
 use sesame_tests::clock::Clock;

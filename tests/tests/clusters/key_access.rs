@@ -1,7 +1,7 @@
 //! Permissions to read private keys, and the manifests that grant these permissions.
 
 use serde_json::{Value, json};
-use sesame_gateway_api::api::NamespacedName;
+use sesame_kinds::api::NamespacedName;
 use sesame_published::host_access::host_secret;
 use sesame_published::names::key_secret_name;
 use sesame_tests::agent::{TEST_TIMEOUT, words};

@@ -1,6 +1,7 @@
 //! `kubectl sesame` against a real API server, and the permissions that it needs.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
+mod adopted;
 mod reported;
 
 use std::io::{BufRead as _, BufReader, Read, Write as _};

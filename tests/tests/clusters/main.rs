@@ -6,6 +6,7 @@ mod chart_in_a_cluster;
 mod cluster_certificates;
 mod cluster_path;
 mod cluster_survival;
+mod fleet_limits;
 mod hostile_reports;
 mod join_tokens;
 mod joining;

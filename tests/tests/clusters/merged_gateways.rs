@@ -2,7 +2,7 @@
 //! Gateway must not affect requests to the other Gateways.
 
 use serde_json::{Value, json};
-use sesame_gateway_api::api::NamespacedName;
+use sesame_kinds::api::NamespacedName;
 use sesame_tests::agent::{AgentUnderTest, Setup};
 use sesame_tests::backend::Backend;
 use sesame_tests::certs::Authority;

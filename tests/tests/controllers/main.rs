@@ -2,11 +2,14 @@
 
 mod adoption;
 mod backends;
+mod broken_classes;
 mod classes;
 mod configuration;
+mod credentials;
 mod definitions;
 mod events;
 mod experimental;
+mod extension_services;
 mod faults;
 mod fleets;
 mod http_proxies;
@@ -22,4 +25,6 @@ mod sets;
 mod status;
 mod telemetry;
 mod trust_bundles;
+mod unmanaged_statuses;
 mod upstream;
+mod without_gateway_api;

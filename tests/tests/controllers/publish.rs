@@ -2,7 +2,7 @@
 
 use prost::Message as _;
 use serde_json::{Value, json};
-use sesame_gateway_api::api::NamespacedName;
+use sesame_kinds::api::NamespacedName;
 use sesame_published::names::manifest_name;
 use sesame_tests::certs::Authority;
 use sesame_tests::cluster::{Channel, TestCluster};

@@ -2,7 +2,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
-use sesame_gateway_api::api::NamespacedName;
+use sesame_kinds::api::NamespacedName;
 use sesame_tests::cluster::{Channel, TestCluster};
 use sesame_tests::controller::{
     ControllerUnderTest, TEST_TIMEOUT, condition, deployed, objects, publication,

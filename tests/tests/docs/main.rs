@@ -1,5 +1,6 @@
 //! Keeps the documentation correct.
 
+mod architecture;
 mod commands;
 mod links;
 mod make_targets;

@@ -42,10 +42,10 @@ fn sources(directory: &Path, found: &mut BTreeSet<String>) {
 fn names_page_matches_sources() {
     let mut wanted = BTreeSet::new();
     for directory in [
-        "controller/gateway-api/src",
-        "controller/published/src",
-        "controller/src",
-        "agent/src",
+        "agent",
+        "controller",
+        "proto/kinds/src",
+        "proto/published/src",
     ] {
         sources(&workspace().join(directory), &mut wanted);
     }
@@ -60,9 +60,8 @@ fn names_page_matches_sources() {
         missing.is_empty(),
         "docs/reference/names.md lacks {missing:?}"
     );
-    let edge = std::fs::read_to_string(
-        workspace().join("controller/gateway-api/src/resolve/settings/edge.rs"),
-    );
+    let edge =
+        std::fs::read_to_string(workspace().join("controller/resolver/src/settings/edge.rs"));
     let edge = edge.expect("a source");
     let policies = std::fs::read_to_string(
         workspace().join("controller/deploy/network-policies/policies.yaml"),

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use clap::{Arg, ArgAction, Command};
-use sesame_gateway_api::status::{ConditionType, Reason};
+use sesame_kinds::status::{ConditionType, Reason};
 use sesame_tests::envoy::workspace;
 use sesame_tests::generated;
 

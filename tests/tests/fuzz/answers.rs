@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use sesame_agent::cli;
-use sesame_agent::envoy::Admin;
-use sesame_agent::run::commands::CommandRequest;
-use sesame_agent::run::report::Report;
+use sesame_engine::commands::CommandRequest;
+use sesame_engine::report::Report;
+use sesame_envoy::Admin;
 
 use super::campaign::{run, scratch};
 use super::edit::Form;

@@ -8,17 +8,17 @@ use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 use prost::Message as _;
-use sesame_agent::apply::state::{Accepted, StateDir};
-use sesame_agent::apply::{Applier, Desired};
-use sesame_agent::envoy::log::{EnvoyLog, Mark};
-use sesame_agent::envoy::process::identity::{Identity, PID_FILE};
-use sesame_agent::run::history::History;
-use sesame_agent::source::snapshots::SnapshotDirs;
+use sesame_apply::state::{Accepted, StateDir};
+use sesame_apply::{Applier, Desired};
+use sesame_engine::history::History;
+use sesame_envoy::log::{EnvoyLog, Mark};
+use sesame_envoy::process::identity::{Identity, PID_FILE};
 use sesame_files::directory;
 use sesame_proto::digest;
 use sesame_proto::keys;
 use sesame_render::RenderOptions;
 use sesame_render::layout::XdsLayout;
+use sesame_sources::snapshots::SnapshotDirs;
 
 use super::campaign::{run, scratch};
 use super::edit::Form;
@@ -215,6 +215,7 @@ fn runtime_directory() {
         layout: layout.clone(),
         admin_socket: root.path().join("admin.sock"),
         trusted_hops: 0,
+        fleet_hosts: 1,
         system_ca: "/etc/ssl/certs/ca-certificates.crt".into(),
         endpoints: sesame_render::EndpointRules::default(),
         session_tickets: false,

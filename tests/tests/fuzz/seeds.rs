@@ -2,9 +2,9 @@
 
 use std::sync::LazyLock;
 
-use sesame_agent::source::last_good::LastGood;
-use sesame_agent::source::manifests::Manifests;
-use sesame_gateway_api::resolve::{Options, ResolvedGateway, resolve};
+use sesame_resolver::{Options, ResolvedGateway, resolve};
+use sesame_sources::last_good::LastGood;
+use sesame_sources::manifests::Manifests;
 use sesame_tests::golden;
 
 use super::campaign::scratch;

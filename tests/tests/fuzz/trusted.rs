@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt as _;
 
 use prost::Message as _;
-use sesame_gateway_api::resolve::ResolvedGateway;
 use sesame_proto::bounds;
 use sesame_proto::bundle::sealed::{self, HostIdentity};
 use sesame_proto::bundle::{self, BundleFile, BundleLabel};
 use sesame_proto::shard;
 use sesame_proto::signature::{SignedPiece, SigningKeys, Statement, TrustedKeys};
 use sesame_published::kubeconfig;
+use sesame_resolver::ResolvedGateway;
 
 use super::campaign::{Verdict, run, scratch};
 use super::edit::Form;

@@ -4,15 +4,14 @@ use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
 use prost::Message as _;
-use sesame_agent::source::last_good::LastGood;
-use sesame_agent::source::manifests::Manifests;
-use sesame_gateway_api::resolve;
 use sesame_proto::digest;
 use sesame_proto::encoded::EncodedSnapshot;
 use sesame_proto::keys::{self, KeyPair};
 use sesame_proto::schema::{Manifest, ShardRef, Snapshot};
 use sesame_proto::shard::{self, FORMAT, ShardError};
 use sesame_render::RenderOptions;
+use sesame_sources::last_good::LastGood;
+use sesame_sources::manifests::Manifests;
 use sesame_tests::rendering::options;
 
 use super::campaign::{Verdict, run, scratch};
@@ -60,8 +59,8 @@ fn manifests() {
             std::fs::write(&file, bytes).expect("write");
             let mut manifests = Manifests::new(dir.path(), LastGood::none());
             let report = manifests.scan();
-            let options = resolve::Options::default();
-            let resolved = resolve::resolve(manifests.world(), &options);
+            let options = sesame_resolver::Options::default();
+            let resolved = sesame_resolver::resolve(manifests.world(), &options);
             for gateway in &resolved.gateways {
                 holds(&gateway.snapshot, &gateway.keys)?;
             }

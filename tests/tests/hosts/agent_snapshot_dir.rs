@@ -6,9 +6,9 @@ use std::path::Path;
 
 use serde_json::Value;
 use sesame_files::directory;
-use sesame_gateway_api::resolve::ResolvedGateway;
 use sesame_proto::keys;
 use sesame_proto::schema::{Endpoint, Header, HeaderModifier};
+use sesame_resolver::ResolvedGateway;
 use sesame_tests::agent::{AgentUnderTest, Setup, agent_binary};
 use sesame_tests::backend::Backend;
 use sesame_tests::certs::Authority;
@@ -197,6 +197,7 @@ async fn unrenderable_parts_degrade_status_and_rest_is_served() {
     resolved.snapshot.endpoints[0].endpoints.push(Endpoint {
         address: "nowhere".to_owned(),
         port: 80,
+        ..Endpoint::default()
     });
     directory::write(root.path(), &resolved.snapshot).unwrap();
     let agent = start(root.path(), &[80]);

@@ -5,9 +5,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sesame_agent::apply::plan::Phase;
-use sesame_agent::apply::{Applier, Desired, OnDisk, Outcome, Patience, Removal};
-use sesame_agent::xds::{Subscription, XdsKind};
+use sesame_apply::plan::Phase;
+use sesame_apply::{Applier, Desired, OnDisk, Outcome, Patience, Removal};
+use sesame_render::xds::{Subscription, XdsKind};
 use sesame_render::{Rendered, Resource};
 use sesame_tests::envoy_files::{
     self, Host, apply, backend, cluster, endpoints, free_address, get, listener, load, route_table,
@@ -83,7 +83,7 @@ async fn unused_cluster_is_removed_by_next_switch() {
     applier.set_removal(Removal::Later);
     let load = load(at, 4);
     load.pass(50).await;
-    let phases = |report: &sesame_agent::apply::ApplyReport| -> Vec<Phase> {
+    let phases = |report: &sesame_apply::ApplyReport| -> Vec<Phase> {
         assert_eq!(report.outcome, Outcome::Applied, "{report:?}");
         report.steps.iter().map(|step| step.phase).collect()
     };

@@ -149,7 +149,9 @@ async fn host_serves_only_signed_snapshots_through_key_rotation() {
             endpoints: vec![Endpoint {
                 address: a.address().ip().to_string(),
                 port: a.address().port().into(),
+                ..Endpoint::default()
             }],
+            ..EndpointSet::default()
         }],
         ..Snapshot::default()
     };

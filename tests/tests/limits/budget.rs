@@ -5,6 +5,7 @@
 use std::net::SocketAddr;
 
 use serde_json::Value;
+use sesame_render::MIN_SUBSCRIPTIONS;
 use sesame_render::layout::file_name;
 use sesame_tests::agent::{AgentUnderTest, Setup};
 use sesame_tests::backend::Backend;
@@ -159,7 +160,7 @@ async fn changing_service_takes_over_file_without_failed_request() {
     let old = Backend::start("old").await;
     let new = Backend::start("new").await;
     let mut agent = Setup::with_ports(&[80])
-        .flag("--subscription-budget=12")
+        .flag(&format!("--subscription-budget={}", MIN_SUBSCRIPTIONS + 2))
         .prepare();
     agent.write(
         "gateway.yaml",

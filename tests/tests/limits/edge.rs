@@ -308,7 +308,7 @@ async fn silent(address: SocketAddr, head: &[u8]) {
     assert!(gone.is_ok(), "still connected after {head:?}");
 }
 
-fn client_hello(trust: &Arc<rustls::RootCertStore>) -> Vec<u8> {
+pub(super) fn client_hello(trust: &Arc<rustls::RootCertStore>) -> Vec<u8> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = rustls::ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()

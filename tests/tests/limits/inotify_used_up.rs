@@ -7,8 +7,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::Value;
-use sesame_agent::host::inotify::watched_by;
-use sesame_agent::host::reserve::{EnvoyInstances, InotifyReserve};
+use sesame_host::inotify::watched_by;
+use sesame_host::reserve::{EnvoyInstances, InotifyReserve};
+use sesame_render::MIN_SUBSCRIPTIONS;
 use sesame_tests::agent::{AgentUnderTest, Setup, words};
 use sesame_tests::backend::Backend;
 use sesame_tests::certs::Authority;
@@ -233,8 +234,9 @@ async fn with_others() {
     wait_round(&agent, 0, SERVICES).await;
     wait_well(&agent).await;
     let files = watched(&agent);
-    // The other 9 are listeners, clusters, shares, five filters and a route table.
-    assert_eq!(files, 9 + SERVICES, "every resource has a file");
+    // The last one is a route table.
+    let expected = MIN_SUBSCRIPTIONS + SERVICES + 1;
+    assert_eq!(files, expected, "every resource has a file");
 
     // The agent holds some instances in reserve.
     let others = Others::default();
@@ -332,7 +334,7 @@ async fn with_fewest_files() {
     allow(64);
     let others = Others::default();
     others.take_all();
-    others.let_go(19);
+    others.let_go(2 * MIN_SUBSCRIPTIONS + 3);
     let backend = Backend::start("a").await;
     let authority = Authority::new("servers");
     let objects = |number: usize| {
@@ -350,11 +352,11 @@ async fn with_fewest_files() {
         agent.get(443, HOST, path).tls(HOST, &trust)
     };
     agent.wait_ok(&get("/0")).await;
-    let few = ["Envoy watches 8 files instead of"];
+    let few = format!("Envoy watches {MIN_SUBSCRIPTIONS} files instead of");
     agent
-        .wait_status("the problem is reported", |status| warns(status, &few))
+        .wait_status("the problem is reported", |status| warns(status, &[&few]))
         .await;
-    assert_eq!(watched(&agent), 8);
+    assert_eq!(watched(&agent), MIN_SUBSCRIPTIONS);
     // Old connections may take a second to drain.
     let always = get("/always");
     let load = Load::start(&Plan::new(vec![always.clone(), always.http2()]));

@@ -15,9 +15,14 @@
 mod bad_manifests;
 mod bind_conflict;
 mod budget;
+mod drained_ports;
 mod edge;
+mod edge_ports;
+mod edge_settings;
 mod floods;
+mod hold_draining;
 mod hostile_callers;
+mod http3_connections;
 mod inotify_used_up;
 mod low_ports;
 mod quarantine;

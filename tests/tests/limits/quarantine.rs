@@ -6,14 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use sesame_agent::apply::{Applier, Outcome, Patience};
-use sesame_agent::envoy::{Admin, Supervisor};
-use sesame_agent::publish::{Published, publish};
-use sesame_agent::quarantine::{
+use sesame_apply::publish::{Published, publish};
+use sesame_apply::quarantine::{
     Configuration, Culprit, Culprits, Digest, MatchVerdict, Piece, Quarantine, affected, exclude,
 };
-use sesame_gateway_api::api::NamespacedName;
-use sesame_gateway_api::resolve::ResolvedGateway;
+use sesame_apply::{Applier, Outcome, Patience};
+use sesame_envoy::{Admin, Supervisor};
+use sesame_kinds::api::NamespacedName;
 use sesame_proto::encoded::EncodedSnapshot;
 use sesame_proto::keys::KeyPair;
 use sesame_proto::schema::{
@@ -23,6 +22,7 @@ use sesame_proto::schema::{
     path_match, route::Action, string_match,
 };
 use sesame_render::RenderOptions;
+use sesame_resolver::ResolvedGateway;
 use sesame_tests::envoy_files::{
     Host, backend, free_address, get, load_of, until_answered, until_status,
 };
@@ -163,7 +163,9 @@ impl World {
                         endpoints: vec![Endpoint {
                             address: endpoint.ip().to_string(),
                             port: endpoint.port().into(),
+                            ..Endpoint::default()
                         }],
+                        ..EndpointSet::default()
                     }],
                     ..Snapshot::default()
                 },
@@ -344,6 +346,7 @@ impl Publisher {
             layout: host.layout.clone(),
             admin_socket: host.admin_socket(),
             trusted_hops: 0,
+            fleet_hosts: 1,
             first_in_files: Arc::default(),
             system_ca: "/etc/ssl/certs/ca-certificates.crt".into(),
             endpoints: sesame_render::EndpointRules {

@@ -3,11 +3,11 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use sesame_agent::apply::{Applier, Outcome};
-use sesame_agent::envoy::process::Process;
-use sesame_agent::envoy::restart::{Request, RestartMethod};
-use sesame_agent::envoy::{State, Supervisor, SupervisorConfig};
-use sesame_agent::xds::{Subscription, XdsKind};
+use sesame_apply::{Applier, Outcome};
+use sesame_envoy::process::Process;
+use sesame_envoy::restart::{Request, RestartMethod};
+use sesame_envoy::{State, Supervisor, SupervisorConfig};
+use sesame_render::xds::{Subscription, XdsKind};
 use sesame_render::{Rendered, Resource};
 use sesame_tests::client::Connection;
 use sesame_tests::envoy::envoy_binary;
@@ -35,7 +35,7 @@ fn is_running(pid: u32) -> bool {
 }
 
 fn kill(pid: u32) {
-    let start_time = sesame_agent::host::processes::start_time(pid);
+    let start_time = sesame_host::processes::start_time(pid);
     let process = start_time.and_then(|start| Process::adopt(pid, start).ok().flatten());
     if let Some(process) = process {
         process.kill();
@@ -269,7 +269,7 @@ async fn failing_envoy_reports_reason_and_backs_off() {
 
 #[tokio::test]
 async fn envoy_validates_bootstrap() {
-    use sesame_agent::envoy::validate::{Validity, validate};
+    use sesame_envoy::validate::{Validity, validate};
     let host = Host::new();
     let config = host.config();
     let directory = host.directory.path().join("judge");
@@ -295,12 +295,10 @@ async fn envoy_validates_bootstrap() {
 #[tokio::test]
 async fn envoy_binary_reports_version() {
     let config = Host::new().config();
-    let version = sesame_agent::envoy::locate::version(&config.binary)
-        .await
-        .unwrap();
+    let version = sesame_envoy::locate::version(&config.binary).await.unwrap();
     assert!(version.number >= (1, 40, 0), "{version:?}");
     let other = std::path::Path::new("/bin/sh");
-    assert!(sesame_agent::envoy::locate::version(other).await.is_err());
+    assert!(sesame_envoy::locate::version(other).await.is_err());
 }
 
 /// One format has route table names as labels, which requires Envoy's tag extraction.

@@ -53,10 +53,14 @@ fn objects() -> Vec<Value> {
         json!({"apiVersion": "v1", "kind": "ConfigMap",
             "metadata": {"name": "offices", "namespace": "default"},
             "data": {"networks": "# Offices\n203.0.113.0/28\n\n203.0.113.77 # a home\n"}}),
+        json!({"apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": "blocked", "namespace": "default"},
+            "data": {"networks": "198.51.100.7\n"}}),
         access_policy(
             "listed",
             route_target("listed"),
-            &json!({"ipFilter": {"allow": ["198.51.100.0/24"], "allowRefs": [{"name": "offices"}]}}),
+            &json!({"ipFilter": {"allow": ["198.51.100.0/24"], "allowRefs": [{"name": "offices"}],
+                "denyRefs": [{"name": "blocked"}]}}),
         ),
         access_policy(
             "inside",
@@ -116,6 +120,7 @@ async fn address_filters_pass_requests_or_return_403() {
         ("listed.test", "/", "203.0.113.15", 200),
         ("listed.test", "/", "203.0.113.77", 200),
         ("listed.test", "/", "203.0.113.16", 403),
+        ("listed.test", "/", "198.51.100.7", 403),
         ("inside.test", "/", "127.0.0.1", 200),
         ("inside.test", "/", "198.51.100.1", 403),
         ("wrong.test", "/", "127.0.0.1", 500),

@@ -62,7 +62,7 @@ fn objects() -> Vec<Value> {
         access_policy(
             "second",
             route_target("second"),
-            &service("GRPC", "second", &none),
+            &service("GRPC", "second", &json!({"forwardBody": {"maxSize": 1024}})),
         ),
         access_policy(
             "own",
@@ -130,6 +130,12 @@ async fn services_of_all_policies_must_allow_requests() {
         let request = by(&to(host), user).header("x-forwarded-for", client);
         checks.status(request, expected).await;
     }
+    second.take();
+    let post = by(&to("second.test"), "everybody").method("POST");
+    checks.status(post.body("four"), 200).await;
+    let received = second.take();
+    let received: usize = received.iter().map(|it| it.body.len()).sum();
+    checks.same("bytes that the service received", received, 4);
     // A denied request reaches neither the next service nor the backend.
     second.take();
     third.take();

@@ -312,6 +312,48 @@ async fn backend_policy_applies_to_every_route() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn health_checks_use_their_own_port() {
+    let (end, health) = (Endpoint::start("one").await, Endpoint::start("-").await);
+    let port = health.address.port();
+    let mut all = edge(&[http_listener("http", 80, "")]);
+    all.push(ingress_class());
+    all.extend(served("a", &[end.address]));
+    let mut proxied = served("b", &[end.address]);
+    proxied[0]["spec"]["ports"] = json!([{"name": "http", "port": 80},
+        {"name": "health", "port": 81, "targetPort": port}]);
+    all.extend(proxied);
+    let check = json!({"http": {"path": "/health"}, "port": port, "interval": "1s",
+        "unhealthyThreshold": 1, "healthyThreshold": 1});
+    all.push(backend_policy(
+        "a",
+        &json!({"healthCheck": {"active": check, "panicThreshold": 0}}),
+    ));
+    // Its health check comes from the HTTPProxy.
+    all.push(backend_policy(
+        "b",
+        &json!({"healthCheck": {"panicThreshold": 0}}),
+    ));
+    let check = json!({"path": "/health", "intervalSeconds": 1, "unhealthyThresholdCount": 1,
+        "healthyThresholdCount": 1});
+    all.push(root(&json!([
+        {"services": [{"name": "a", "port": 80}]},
+        {"conditions": [{"prefix": "/proxied"}], "healthCheckPolicy": check,
+            "services": [{"name": "b", "port": 80, "healthPort": 81}]},
+    ])));
+    let agent = Setup::with_ports(&[80]).start(&[("all.yaml", &yaml(&all))]);
+    agent.wait_ok(&agent.get(80, "shop.test", "/")).await;
+    let mut checks = Checks::default();
+    for (status, expected) in [(500, "503"), (200, "one")] {
+        health.health.store(status, Ordering::Relaxed);
+        let only = BTreeSet::from([expected.to_owned()]);
+        for path in ["/", "/proxied"] {
+            turn(&agent, path, "", &only, &mut checks).await;
+        }
+    }
+    checks.finish();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn policy_changes_under_load_fail_nothing() {
     let backends = [Backend::start("one").await, Backend::start("two").await];
     let mut all = Vec::new();

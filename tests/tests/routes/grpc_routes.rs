@@ -201,3 +201,61 @@ async fn shares(agent: &AgentUnderTest, checks: &mut Checks) {
     let outcomes: Vec<&str> = seen.keys().map(String::as_str).collect();
     checks.same("shares", outcomes, vec![UNAVAILABLE, "one over HTTP/2.0"]);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn route_filters_apply_to_grpc_calls() {
+    let mut objects = edge(&[http_listener("http", 80, "")]);
+    let _backends = start_served(&["a"], &mut objects).await;
+    let filtered = |service: &str, filter: &str| {
+        let mut rule = rule_to("a", &[json!({"method": {"service": service}})]);
+        rule["filters"] = json!([{"type": "ExtensionRef", "extensionRef": {
+            "group": "projectsesame.io", "kind": "RouteFilter", "name": filter}}]);
+        rule
+    };
+    let rules = [
+        filtered("a.Down", "down"),
+        filtered("a.Partner", "partner"),
+        filtered("a.Page", "page"),
+    ];
+    objects.push(route("GRPCRoute", "calls", &["grpc.test"], &rules));
+    for (name, spec) in [
+        ("down", json!({"maintenance": {"retryAfter": "10m"}})),
+        (
+            "partner",
+            json!({"credentialInjection": {"credential": {"name": "partner"}}}),
+        ),
+        (
+            "page",
+            json!({"directResponse": {"statusCode": 200, "body": "page"}}),
+        ),
+    ] {
+        objects.push(
+            json!({"apiVersion": "projectsesame.io/v1alpha1", "kind": "RouteFilter",
+            "metadata": {"name": name, "namespace": "default"}, "spec": spec}),
+        );
+    }
+    objects.push(
+        json!({"apiVersion": "v1", "kind": "Secret", "type": "Opaque",
+        "metadata": {"name": "partner", "namespace": "default"},
+        "stringData": {"credential": "Bearer partner"}}),
+    );
+    let agent = Setup::with_ports(&[80]).start(&[("all.yaml", &yaml(&objects))]);
+    let call = |method: &str| grpc::call(agent.address(80), "grpc.test", method);
+    let partner = call("a.Partner/Get").header("authorization", "Bearer client");
+    let reply = agent
+        .wait_served(&partner, |reply| grpc::status(reply) == Some(code::OK))
+        .await;
+    let mut checks = Checks::default();
+    let echo = grpc::echo(&reply).expect("the backend's response");
+    let mut headers = echo.headers.into_iter();
+    let sent = headers.find(|(name, _)| name == "authorization");
+    let sent = sent.map(|(_, value)| value);
+    checks.same("credential", sent.as_deref(), Some("Bearer partner"));
+    goes(&mut checks, call("a.Down/Get"), UNAVAILABLE).await;
+    let page = outcome(&mut checks, &call("a.Page/Get")).await;
+    checks.that(
+        page.starts_with("grpc-status Some(") && page != UNAVAILABLE,
+        &page,
+    );
+    checks.finish();
+}

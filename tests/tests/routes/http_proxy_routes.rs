@@ -344,3 +344,29 @@ async fn redirects_across_schemes_follow_policy() {
     }
     checks.finish();
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn safe_redirects_never_leave_plain_http() {
+    let following = |path: &str, word: &str| json!({"conditions": [{"prefix": path}], "services": to("a"), "internalRedirectPolicy": {"allowCrossSchemeRedirect": word}});
+    let (agent, _backends) = serve(&json!({"routes": [
+        {"services": to("b")},
+        following("/always", "Always"),
+        following("/safe", "SafeOnly"),
+        following("/never", "Never"),
+    ]}))
+    .await;
+    let mut checks = Checks::default();
+    // The backend redirects from http to https.
+    let get = |path: &str| {
+        let path = format!("{path}/status/302/secure/location/x");
+        agent.get(80, "shop.test", &path)
+    };
+    checks.backend(get("/always"), "b").await;
+    for path in ["/safe", "/never"] {
+        let reply = checks.reply(&get(path)).await;
+        let seen = reply.map(|reply| (reply.status, reply.header("location").map(str::to_owned)));
+        let location = "https://shop.test/x".to_owned();
+        checks.same(path, seen, Some((302, Some(location))));
+    }
+    checks.finish();
+}

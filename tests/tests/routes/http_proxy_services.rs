@@ -15,8 +15,8 @@ use sesame_tests::checks::Checks;
 use sesame_tests::client::Request;
 use sesame_tests::echo::EchoTls;
 use sesame_tests::manifests::{
-    backend_tls_policy, edge, endpoint_slices, http_listener, http_proxy, ingress, ingress_class,
-    ingress_rule, served, service, verified_by, yaml,
+    backend_tls_policy, edge, edge_with_parameters, endpoint_slices, http_listener, http_proxy,
+    ingress, ingress_class, ingress_rule, served, service, verified_by, yaml,
 };
 use sesame_tests::wait::eventually;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -365,4 +365,29 @@ async fn missing_services_and_endpoints_heal() {
         agent.wait_backend(request, "a").await;
     }
     checks.finish();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn unverified_services_are_reached_only_if_allowed() {
+    let leaf = Authority::new("unknown").issue(&["any.test"]);
+    let secure = Backend::start_either("secure", &leaf).await;
+    let with = |backend_tls: Value| {
+        let mut all = edge_with_parameters(&json!({"ingress": {"backendTls": backend_tls}}));
+        all.extend(served(secure.name(), &[secure.address()]));
+        all.push(ingress_class());
+        let route = to("/", "secure", json!({"protocol": "tls"}));
+        all.push(root("shop.test", &[route]));
+        yaml(&all)
+    };
+    let agent = Setup::with_ports(&[80]).start(&[("all.yaml", &with(json!({})))]);
+    let request = agent.get(80, "shop.test", "/");
+    agent.wait_served(&request, |it| it.status == 503).await;
+    for limit in [json!({"minVersion": "1.3"}), json!({"maxVersion": "1.2"})] {
+        let mut settings = limit;
+        settings["allowUnverified"] = json!(true);
+        agent.write("all.yaml", &with(settings));
+        agent.wait_backend(&request, "secure").await;
+    }
+    agent.write("all.yaml", &with(json!({"minVersion": "1.3"})));
+    agent.wait_served(&request, |it| it.status == 503).await;
 }

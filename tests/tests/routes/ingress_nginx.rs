@@ -7,33 +7,10 @@ use sesame_tests::backends::start_served;
 use sesame_tests::certs::Authority;
 use sesame_tests::checks::Checks;
 use sesame_tests::load::{Load, Plan};
-use sesame_tests::manifests::{
-    edge, http_listener, https_listener, ingress, ingress_class, ingress_rule, served, yaml,
-};
+use sesame_tests::manifests::{edge, http_listener, https_listener, served, yaml};
 
-fn class() -> Value {
-    let mut class = ingress_class();
-    class["metadata"]["annotations"] = json!({"projectsesame.io/annotations": "Nginx"});
-    class
-}
-
-/// Annotation names omit the common prefix.
-fn annotated(host: &str, annotations: &[(&str, &str)], paths: &[(&str, &str, &str)]) -> Value {
-    let annotations = annotations.iter().map(|(name, value)| {
-        let name = format!("nginx.ingress.kubernetes.io/{name}");
-        (name, json!(value))
-    });
-    let name = host.split('.').next().unwrap_or_default();
-    let mut object = ingress(
-        name,
-        &Value::Object(annotations.collect()),
-        &json!({"rules": [ingress_rule(host, paths)]}),
-    );
-    if object["metadata"]["annotations"]["nginx.ingress.kubernetes.io/canary"] == "true" {
-        object["metadata"]["name"] = json!(format!("{name}-canary"));
-    }
-    object
-}
+use crate::ingress_default_backend::{annotated, class};
+use crate::ingress_sign_in::{PAGES, sign_ins};
 
 const ALL: (&str, &str, &str) = ("/", "Prefix", "a");
 
@@ -151,12 +128,11 @@ async fn annotations_of_nginx_decide_responses() {
         ("/API/users", "/users"),
         ("/api", "/"),
     ] {
-        let request = get("rewrite.test", path);
+        let request = get("rewrite.test", path).header("x-real-ip", "192.0.2.66");
         if let Some(reply) = checks.reply(&request).await {
             let echo = reply.echo();
-            let mut headers = echo.headers.iter();
-            let prefix = headers.find(|(name, _)| name == "x-forwarded-prefix");
-            let prefix = prefix.map(|(_, value)| value.as_str());
+            checks.same(&request, echo.value("x-real-ip"), Some("127.0.0.1"));
+            let prefix = echo.value("x-forwarded-prefix");
             let seen = (&*echo.path, &*echo.host, prefix);
             checks.same(&request, seen, (expected, "inside.test", Some("/api")));
         }
@@ -277,6 +253,10 @@ fn guarded() -> Vec<Value> {
     );
     let missing = "http://missing.default.svc.cluster.local/check";
     let mirror = "http://b.default.svc.cluster.local$request_uri";
+    let any = |host, range| {
+        let range = ("whitelist-source-range", range);
+        annotated(host, &[url, ("satisfy", "any"), range], &[ALL])
+    };
     vec![
         class(),
         json!({"apiVersion": "v1", "kind": "ConfigMap",
@@ -289,12 +269,11 @@ fn guarded() -> Vec<Value> {
         ),
         annotated("bare.test", &[url], &[ALL]),
         annotated("missing.test", &[("auth-url", missing)], &[ALL]),
-        annotated(
-            "login.test",
-            &[url, ("auth-signin", "https://a.test")],
-            &[ALL],
-        ),
-        annotated("any.test", &[url, ("satisfy", "any")], &[ALL]),
+        annotated("login.test", &[url, PAGES[0]], &[ALL]),
+        annotated("own.test", &[url, PAGES[1], PAGES[2]], &[ALL]),
+        annotated("variable.test", &[url, PAGES[3]], &[ALL]),
+        any("near.test", "127.0.0.0/8"),
+        any("far.test", "192.0.2.0/24"),
         annotated(
             "open.test",
             &[
@@ -328,14 +307,23 @@ async fn auth_url_decides_before_requests_reach_backends() {
         ("guarded.test", 401),
         ("bare.test", 401),
         ("missing.test", 500),
-        ("login.test", 500),
-        ("any.test", 500),
+        ("login.test", 302),
+        ("own.test", 302),
+        ("variable.test", 500),
+        ("far.test", 401),
     ] {
         checks.status(get(host, "/"), status).await;
     }
     let passed = backends[0].count() - before;
     checks.same("requests that passed without a check", passed, 0);
-    checks.same("questions", auth.take().len(), 2);
+    checks.same("questions", auth.take().len(), 5);
+    checks.status(get("near.test", "/"), 200).await;
+    checks.same("questions for exempt clients", auth.take().len(), 0);
+    let allowed = get("far.test", "/").header("authorization", "auth");
+    checks.status(allowed, 200).await;
+    checks.same("questions", auth.take().len(), 1);
+    sign_ins(&agent, &mut checks).await;
+    auth.take();
 
     let request = get("guarded.test", "/a/b?c=d")
         .method("POST")

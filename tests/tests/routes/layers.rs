@@ -1,23 +1,26 @@
 //! Routes of different kinds for the same host. For each row of `tests/data/layers.yaml`, `explain`
 //! and Envoy must produce the expected outcome.
 
+mod over_http3;
+
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
+use anyhow::Result;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use sesame_gateway_api::decode::{self, DecodeLimits};
-use sesame_gateway_api::explain::{ExplainRequest, ExplainedOutcome, Explainer};
-use sesame_gateway_api::resolve::{Options, resolve};
-use sesame_gateway_api::world::World;
+use sesame_explain::{ExplainRequest, ExplainedOutcome, Explainer};
+use sesame_kinds::decode::{self, DecodeLimits};
+use sesame_kinds::world::World;
+use sesame_resolver::{Options, resolve};
 use sesame_tests::agent::{AgentUnderTest, Setup};
 use sesame_tests::backends::start_served;
 use sesame_tests::certs::{Authority, Leaf};
-use sesame_tests::client::Request;
+use sesame_tests::client::{Reply, Request};
 use sesame_tests::handshakes::Handshake;
 use sesame_tests::manifests::{
-    class_with_parameters, gateway, gateway_class, http_listener, http_proxy, http_route,
-    https_listener, ingress, ingress_class, yaml,
+    class_with_parameters, gateway, http_listener, http_proxy, http_route, https_listener, ingress,
+    ingress_class, yaml,
 };
 
 const ROWS: &str = include_str!("../../data/layers.yaml");
@@ -234,7 +237,11 @@ struct RowGroup {
 
 /// Puts all rows into one group, except rows that need a separate group.
 fn row_groups(secrets: &[Value]) -> Vec<RowGroup> {
-    let all = rows().into_iter().enumerate();
+    groups_of(rows(), secrets, &json!({}))
+}
+
+fn groups_of(rows: Vec<Row>, secrets: &[Value], edge: &Value) -> Vec<RowGroup> {
+    let all = rows.into_iter().enumerate();
     let (alone, shared): (Vec<_>, Vec<_>) =
         all.partition(|(_, row)| row.alone || row.settings.is_some());
     let alone = alone.into_iter().map(|row| vec![row]);
@@ -248,13 +255,8 @@ fn row_groups(secrets: &[Value]) -> Vec<RowGroup> {
                 https_listener(&name, 443, &listener.host, &listener.secret)
             }));
             let settings = rows.iter().find_map(|(_, row)| row.settings.as_ref());
-            let mut objects = match settings {
-                Some(settings) => {
-                    class_with_parameters("edge", "settings", &json!({"ingress": settings}))
-                        .to_vec()
-                }
-                None => vec![gateway_class("edge")],
-            };
+            let settings = json!({"ingress": settings, "edge": edge});
+            let mut objects = class_with_parameters("edge", "settings", &settings).to_vec();
             objects.extend([gateway("edge", &listeners), ingress_class()]);
             objects.extend(secrets.iter().cloned());
             for (number, row) in &rows {
@@ -302,7 +304,11 @@ async fn answered(agent: &AgentUnderTest, ask: &Ask, authority: &Authority) -> S
     if ask.port == 443 {
         request = request.tls(&ask.host, &authority.trust());
     }
-    match request.send().await {
+    outcome(request.send().await)
+}
+
+fn outcome(reply: Result<Reply>) -> String {
+    match reply {
         Ok(reply) if reply.status == 200 => reply.backend().unwrap_or_default(),
         Ok(reply) => reply.status.to_string(),
         Err(_) => "refused".to_owned(),
@@ -323,14 +329,19 @@ async fn shown(
         .map(|(name, _)| (*name).to_owned())
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn layers_answer_as_in_table() {
-    let authority = Authority::new("layers");
+/// Returns a certificate for each of [`SECRETS`], for the hosts of all rows.
+fn leaves(authority: &Authority) -> [Leaf; 3] {
     let names: Vec<String> = (0..rows().len())
         .flat_map(|row| [format!("row-{row}.test"), format!("*.row-{row}.test")])
         .collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    let leaves = SECRETS.map(|_| authority.issue(&names));
+    SECRETS.map(|_| authority.issue(&names))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn layers_answer_as_in_table() {
+    let authority = Authority::new("layers");
+    let leaves = leaves(&authority);
     let secrets: Vec<Value> = SECRETS
         .iter()
         .zip(&leaves)

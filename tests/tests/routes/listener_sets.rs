@@ -1,12 +1,12 @@
 //! `ListenerSet` on a real Envoy. Changing a ListenerSet must not affect other listeners.
 
-#[path = "../../../controller/gateway-api/src/resolve/tests/tls_override_rows.rs"]
+#[path = "../../../controller/resolver/src/tests/tls_override_rows.rs"]
 mod tls_override_rows;
 
 use std::net::{Ipv4Addr, TcpListener};
 
 use serde_json::{Value, json};
-use sesame_agent::envoy::Admin;
+use sesame_envoy::Admin;
 use sesame_tests::agent::{AgentUnderTest, Setup, TEST_TIMEOUT};
 use sesame_tests::backend::Backend;
 use sesame_tests::certs::Authority;

@@ -91,7 +91,8 @@ fn from(client: &str) -> String {
 }
 
 fn objects(mode: &Value, listeners: &[Value]) -> Vec<Value> {
-    let settings = json!({"edge": {"proxyProtocol": mode}});
+    let direct = json!({"port": 81, "edge": {"proxyProtocol": {"mode": "Disabled"}}});
+    let settings = json!({"edge": {"proxyProtocol": mode}, "edgePorts": [direct]});
     let [parameters, class] = class_with_parameters("edge", "parameters", &settings);
     vec![parameters, class, gateway("edge", listeners)]
 }
@@ -107,7 +108,7 @@ async fn proxy_header_determines_client_address() {
         l4_listener("tcp", 5001, "TCP"),
         l4_listener("udp", 53, "UDP"),
     ];
-    let mut all = objects(&json!({"ports": [53, 80, 443, 444, 5001]}), &listeners);
+    let mut all = objects(&json!({}), &listeners);
     all.push(ours.issue(&["a.test"]).secret("cert"));
     let secure = Backend::start_tls("secure", &theirs.issue(&["a.pass.test"])).await;
     let dns = DatagramBackend::start("dns").await;
@@ -130,7 +131,7 @@ async fn proxy_header_determines_client_address() {
     let agent = Setup::with_ports(&[53, 80, 81, 443, 444, 5001])
         .flag("--access-log-free-mib=0")
         .start(&[("all.yaml", &yaml(&all))]);
-    // Port 81 is not listed.
+    // A setting of port 81 disables the header.
     agent.wait_ok(&agent.get(81, "a.test", "/")).await;
 
     let mut checks = Checks::default();

@@ -1,7 +1,7 @@
 //! Rate limits on a real Envoy. Changes to other routes must not reset counters.
 
 use serde_json::{Value, json};
-use sesame_tests::agent::{AgentUnderTest, Setup};
+use sesame_tests::agent::Setup;
 use sesame_tests::backends::start_served;
 use sesame_tests::checks::Checks;
 use sesame_tests::manifests::{
@@ -50,15 +50,6 @@ fn changing(number: usize) -> String {
     yaml(&[http_proxy("other", &spec)])
 }
 
-async fn statuses(agent: &AgentUnderTest, host: &str, path: &str, count: usize) -> Vec<u16> {
-    let mut statuses = Vec::new();
-    for _ in 0..count {
-        let reply = agent.get(80, host, path).send().await;
-        statuses.push(reply.map(|reply| reply.status).unwrap_or_default());
-    }
-    statuses
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn limits_count_on_while_other_routes_change() {
     let mut all = edge(&[http_listener("http", 80, "")]);
@@ -68,7 +59,7 @@ async fn limits_count_on_while_other_routes_change() {
     let agent = setup.start(&[("all.yaml", &yaml(&all)), ("other.yaml", &changing(0))]);
     agent.wait_ok(&agent.get(80, "shop.test", "/")).await;
     let mut checks = Checks::default();
-    let half = statuses(&agent, "shop.test", "/limited", ALLOWED / 2).await;
+    let half = agent.statuses("shop.test", "/limited", ALLOWED / 2).await;
     checks.same("first half", &half, &vec![200; ALLOWED / 2]);
     let other = agent.get(80, "other.test", "/");
     for number in 1..=CHANGES {
@@ -78,7 +69,7 @@ async fn limits_count_on_while_other_routes_change() {
             .wait_served(&other, |reply| reply.body == number.as_bytes())
             .await;
     }
-    let rest = statuses(&agent, "shop.test", "/limited", ALLOWED).await;
+    let rest = agent.statuses("shop.test", "/limited", ALLOWED).await;
     let passed = rest.iter().filter(|status| **status == 200).count();
     checks.same("second half", &passed, &(ALLOWED - ALLOWED / 2));
     checks.same(
@@ -96,7 +87,7 @@ async fn limits_count_on_while_other_routes_change() {
         ("shared.test", "/other", [429; 5]),
         ("shared.test", "/moved", [302; 5]),
     ] {
-        let found = statuses(&agent, host, path, expected.len()).await;
+        let found = agent.statuses(host, path, expected.len()).await;
         checks.same(
             format_args!("{host}{path}"),
             found.as_slice(),
@@ -152,7 +143,7 @@ async fn limits_of_policies_add_up_and_survive_changes() {
     let first = agent.get(80, "users.test", "/").header("x-user", "first");
     agent.wait_ok(&first).await;
     let mut checks = Checks::default();
-    let half = statuses(&agent, "shop.test", "/", ALLOWED / 2).await;
+    let half = agent.statuses("shop.test", "/", ALLOWED / 2).await;
     checks.same("first half", &half, &vec![200; ALLOWED / 2]);
     let other = agent.get(80, "other.test", "/");
     for number in 1..=CHANGES {
@@ -162,7 +153,7 @@ async fn limits_of_policies_add_up_and_survive_changes() {
             .wait_served(&other, |reply| reply.body == number.as_bytes())
             .await;
     }
-    let rest = statuses(&agent, "shop.test", "/", ALLOWED).await;
+    let rest = agent.statuses("shop.test", "/", ALLOWED).await;
     let expected = [[200; ALLOWED / 2], [429; ALLOWED / 2]].concat();
     checks.same("second half", &rest, &expected);
     for (user, expected) in [
@@ -186,7 +177,7 @@ async fn limits_of_policies_add_up_and_survive_changes() {
         ("tenants.test", "/", [200, 429, 429, 429, 429]),
         ("wrong.test", "/", [500; 5]),
     ] {
-        let found = statuses(&agent, host, path, expected.len()).await;
+        let found = agent.statuses(host, path, expected.len()).await;
         checks.same(
             format_args!("{host}{path}"),
             found.as_slice(),

@@ -7,16 +7,16 @@ use std::path::Path;
 
 use prost::encoding::encode_varint;
 use serde_json::json;
-use sesame_agent::envoy::validate::{Validity, validate};
-use sesame_gateway_api::decode::{self, DecodeLimits};
-use sesame_gateway_api::resolve::{Options, resolve};
-use sesame_gateway_api::status::{ConditionStatus, ConditionType};
-use sesame_gateway_api::world::World;
+use sesame_envoy::validate::{Validity, validate};
+use sesame_kinds::decode::{self, DecodeLimits};
+use sesame_kinds::status::{ConditionStatus, ConditionType};
+use sesame_kinds::world::World;
 use sesame_proto::expressions;
 use sesame_proto::schema::{
     DirectResponse, Listener, PathMatch, Port, Route, RouteTable, Snapshot, VirtualHost,
     path_match, route::Action,
 };
+use sesame_resolver::{Options, resolve};
 use sesame_tests::checks::Checks;
 use sesame_tests::envoy::envoy_binary;
 use sesame_tests::manifests::{edge, http_listener, http_route, path, rule_to, yaml};

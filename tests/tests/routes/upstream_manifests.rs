@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::{Value, json};
-use sesame_gateway_api::decode::{DecodeLimits, decode, split};
-use sesame_gateway_api::world::Kind;
+use sesame_kinds::decode::{DecodeLimits, decode, split};
+use sesame_kinds::world::Kind;
 use sesame_tests::cluster::{Channel, crd_files};
 use sesame_tests::pinned;
 

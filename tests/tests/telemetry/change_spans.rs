@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 use sesame_files::directory;
-use sesame_gateway_api::resolve::ResolvedGateway;
+use sesame_resolver::ResolvedGateway;
 use sesame_tests::agent::{AgentUnderTest, Setup, TEST_TIMEOUT};
 use sesame_tests::backend::Backend;
 use sesame_tests::certs::Authority;

@@ -1,6 +1,7 @@
 //! Tests for logs, metrics, traces and status pages.
 
 mod access_logs;
+mod access_reports;
 mod change_spans;
 mod log_receivers;
 mod metrics;

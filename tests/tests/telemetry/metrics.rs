@@ -19,7 +19,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 /// Returns the head and body of the response.
-async fn scrape(address: SocketAddr, accept: &str) -> (String, String) {
+pub(crate) async fn scrape(address: SocketAddr, accept: &str) -> (String, String) {
     let mut stream = TcpStream::connect(address).await.expect("the address");
     let request = format!(
         "GET /metrics HTTP/1.1\r\nhost: agent\r\naccept: {accept}\r\nconnection: close\r\n\r\n"
@@ -34,7 +34,7 @@ async fn scrape(address: SocketAddr, accept: &str) -> (String, String) {
     (head.to_ascii_lowercase(), body.to_owned())
 }
 
-fn values(text: &str) -> BTreeMap<&str, f64> {
+pub(crate) fn values(text: &str) -> BTreeMap<&str, f64> {
     let series = text.lines().filter(|line| !line.starts_with('#'));
     series
         .map(|line| {

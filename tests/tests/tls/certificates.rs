@@ -6,13 +6,13 @@ use std::process::Command;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use sesame_agent::envoy::validate::{Validity, validate};
-use sesame_gateway_api::decode::{self, DecodeLimits};
-use sesame_gateway_api::resolve::{Options, resolve};
-use sesame_gateway_api::status::ConditionType;
-use sesame_gateway_api::world::World;
+use sesame_envoy::validate::{Validity, validate};
+use sesame_kinds::decode::{self, DecodeLimits};
+use sesame_kinds::status::ConditionType;
+use sesame_kinds::world::World;
 use sesame_proto::keys::KeyPair;
 use sesame_proto::schema::Snapshot;
+use sesame_resolver::{Options, resolve};
 use sesame_tests::checks::Checks;
 use sesame_tests::envoy::envoy_binary;
 use sesame_tests::manifests::{edge, https_listener, yaml};

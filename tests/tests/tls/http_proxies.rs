@@ -300,9 +300,11 @@ async fn hosts_of_one_certificate_stay_apart() {
         ("a.x.test", 200),
         ("a.x.test:443", 200),
         ("A.X.Test", 200),
+        ("a.x.test.", 200),
         ("b.x.test", 421),
         ("B.X.Test", 421),
         ("b.x.test:443", 421),
+        ("b.x.test.", 421),
     ] {
         let request = agent.get(443, host, "/").tls("a.x.test", &servers.trust());
         checks.status(request.clone(), expected).await;

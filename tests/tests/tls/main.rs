@@ -6,6 +6,8 @@ mod client_validation;
 mod forwarded_certificates;
 mod hostkeys;
 mod http_proxies;
+mod ingress_clients;
+mod key_exchange;
 mod last_good_certificates;
 mod mesh;
 mod rotation;

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
-use sesame_agent::envoy::Admin;
+use sesame_envoy::Admin;
 use sesame_render::layout::XdsLayout;
 
 use super::cluster_list;

@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use serde::{Deserialize, Serialize};
-use sesame_agent::reporter::{HostReports, ReportWriter};
-use sesame_agent::source::cluster::{self, ClusterSettings};
-use sesame_agent::source::update::SourceUpdate;
-use sesame_gateway_api::api::NamespacedName;
-use sesame_gateway_api::status::AgentState;
+use sesame_kinds::api::NamespacedName;
+use sesame_kinds::status::AgentState;
 use sesame_published::GatewayAgentStatus;
 use sesame_published::names::DEFAULT_FLEET;
+use sesame_sources::cluster::{self, ClusterSettings};
+use sesame_sources::reporter::{HostReports, ReportWriter};
+use sesame_sources::update::SourceUpdate;
 use sesame_tests::controller::NAMESPACE;
 use tokio::sync::{mpsc, watch};
 

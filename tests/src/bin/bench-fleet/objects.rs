@@ -1,7 +1,7 @@
 //! API objects that the benchmark creates and changes.
 
 use serde_json::{Value, json};
-use sesame_gateway_api::api::NamespacedName;
+use sesame_kinds::api::NamespacedName;
 
 pub(crate) const NAMESPACE: &str = "bench";
 pub(crate) const GATEWAY: &str =

@@ -2,6 +2,7 @@
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
@@ -11,6 +12,14 @@ pub(crate) struct Answer {
     pub(crate) status: u16,
     pub(crate) revision: String,
     pub(crate) body: String,
+}
+
+/// Headers of all requests, each with its line break.
+static HEADERS: OnceLock<String> = OnceLock::new();
+
+/// Adds headers to all requests. Later calls have no effect.
+pub(crate) fn add_headers(headers: String) {
+    HEADERS.get_or_init(|| headers);
 }
 
 /// Reconnects when the connection breaks.
@@ -70,9 +79,10 @@ impl Client {
                 none.insert(BufReader::new(stream))
             }
         };
+        let more = HEADERS.get().map_or("", String::as_str);
         stream
             .get_mut()
-            .write_all(format!("GET / HTTP/1.1\r\nhost: {host}\r\n\r\n").as_bytes())?;
+            .write_all(format!("GET / HTTP/1.1\r\nhost: {host}\r\n{more}\r\n").as_bytes())?;
         let mut line = String::new();
         stream.read_line(&mut line)?;
         let mut answer = Answer {

@@ -11,7 +11,7 @@ use anyhow::{Context as _, bail, ensure};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
-use sesame_agent::envoy::Admin;
+use sesame_envoy::Admin;
 use sesame_render::layout::XdsLayout;
 use sesame_tests::processes::{below, cpu_seconds, main_thread_seconds, memory_mib};
 
@@ -172,18 +172,26 @@ impl Host {
     }
 
     pub(crate) fn envoy_memory(&self) -> anyhow::Result<(f64, f64)> {
-        let pid = self.envoy_pid.context("no Envoy")?;
-        Ok(memory_mib(u32::try_from(pid)?))
+        Ok(memory_mib(self.envoy_id()?))
+    }
+
+    pub(crate) fn envoy_id(&self) -> anyhow::Result<u32> {
+        Ok(u32::try_from(self.envoy_pid.context("no Envoy")?)?)
+    }
+
+    pub(crate) fn config_dump(&self, query: &str) -> anyhow::Result<Value> {
+        let admin = Admin::new(self.admin.as_ref().context("the agent never served")?);
+        let runtime = tokio::runtime::Runtime::new()?;
+        let dump = runtime.block_on(admin.get(&format!("/config_dump?{query}")))?;
+        Ok(serde_json::from_slice(&dump)?)
     }
 
     pub(crate) fn envoy_cpu_seconds(&self) -> anyhow::Result<f64> {
-        let pid = self.envoy_pid.context("no Envoy")?;
-        Ok(cpu_seconds(u32::try_from(pid)?))
+        Ok(cpu_seconds(self.envoy_id()?))
     }
 
     pub(crate) fn envoy_main_seconds(&self) -> anyhow::Result<f64> {
-        let pid = self.envoy_pid.context("no Envoy")?;
-        Ok(main_thread_seconds(u32::try_from(pid)?))
+        Ok(main_thread_seconds(self.envoy_id()?))
     }
 
     pub(crate) fn agent_cpu_seconds(&self) -> anyhow::Result<f64> {
@@ -204,6 +212,12 @@ impl Host {
             agent.wait()?;
         }
         Ok(())
+    }
+
+    /// Returns the program of the serving Envoy.
+    pub(crate) fn envoy_program(&self) -> anyhow::Result<PathBuf> {
+        let pid = self.envoy_pid.context("no Envoy")?;
+        Ok(std::fs::read_link(format!("/proc/{pid}/exe"))?)
     }
 
     pub(crate) fn replace_envoy(&self, strategy: &str) -> anyhow::Result<()> {
@@ -312,7 +326,7 @@ impl Drop for Host {
     }
 }
 
-fn agent_program() -> anyhow::Result<PathBuf> {
+pub(crate) fn agent_program() -> anyhow::Result<PathBuf> {
     let own = std::env::current_exe()?;
     Ok(own.parent().context("no directory")?.join("sesame-agent"))
 }

@@ -1,19 +1,25 @@
 //! `make bench`: measures how long Sesame takes to serve a change, with different numbers of
 //! routes. The *floor* is the time that Envoy needs to apply the same files without the agent.
 
+mod access;
 mod churn;
 mod client;
 mod cluster_list;
+mod cost;
 mod host;
+mod layers;
 mod life;
 mod lone_change;
 mod manifests;
+mod plain;
 mod pure;
+mod replay;
 mod requests;
 mod storm;
 mod switches;
 mod table;
 mod times;
+mod traffic;
 
 use std::time::{Duration, Instant};
 
@@ -58,17 +64,38 @@ struct Args {
     /// Duration of the churn at each size, in seconds; 0 skips the churn.
     #[arg(long, default_value_t = 60)]
     churn_seconds: u64,
-    /// Skip measuring the cost per request, which takes as long as all other measurements.
+    /// Skip measuring traffic and the cost per request, which takes as long as all other measurements.
     #[arg(long)]
     no_requests: bool,
     /// Measure only resolution and rendering, without a host.
     #[arg(long)]
     pure: bool,
+    /// Measure only the cost of policies with this number of routes, compared with a plain Envoy that
+    /// has the same filters, written by hand.
+    #[arg(long, value_name = "ROUTES")]
+    cost: Option<usize>,
+    /// Measure only load time, change time and memory with this number of HTTPRoutes, then
+    /// HTTPProxies, then Ingresses.
+    #[arg(long, value_name = "OBJECTS")]
+    layers: Option<usize>,
+    /// Measure only `sesame-agent diff --requests` with this number of log lines, and the first
+    /// number of routes.
+    #[arg(long, value_name = "LINES")]
+    replay: Option<u64>,
+    /// Measure only the traffic of each protocol, next to an Envoy that is configured by hand, in this
+    /// number of rounds.
+    #[arg(long, value_name = "ROUNDS")]
+    traffic: Option<usize>,
+    /// With --traffic: also measure what each part of Sesame's configuration costs.
+    #[arg(long, requires = "traffic")]
+    parts: bool,
     /// JSON file for the figures.
     #[arg(long, default_value = "target/bench.json")]
     json: std::path::PathBuf,
 }
 
+/// Takes a minute on two cores.
+const TRAFFIC_ROUNDS: usize = 60;
 const SERVED: Duration = Duration::from_secs(30);
 
 /// Times are in milliseconds, memory in MiB.
@@ -114,6 +141,31 @@ fn main() -> anyhow::Result<()> {
         "--kind {:?} supports only one Gateway and no ListenerSets",
         args.kind
     );
+    if let Some(routes) = args.cost {
+        let all = cost::measure(routes, args.changes)?;
+        std::fs::write(&args.json, serde_json::to_vec_pretty(&all)?)?;
+        eprintln!("figures as JSON: {}", args.json.display());
+        return Ok(());
+    }
+    if let Some(objects) = args.layers {
+        let all = layers::measure(objects, args.changes)?;
+        std::fs::write(&args.json, serde_json::to_vec_pretty(&all)?)?;
+        eprintln!("figures as JSON: {}", args.json.display());
+        return Ok(());
+    }
+    if let Some(lines) = args.replay {
+        let routes = args.routes.first().copied().unwrap_or(1000);
+        let cost = replay::measure(lines, routes)?;
+        std::fs::write(&args.json, serde_json::to_vec_pretty(&cost)?)?;
+        eprintln!("figures as JSON: {}", args.json.display());
+        return Ok(());
+    }
+    if let Some(rounds) = args.traffic {
+        let all = traffic::measure(rounds, args.parts)?;
+        std::fs::write(&args.json, serde_json::to_vec_pretty(&all)?)?;
+        eprintln!("figures as JSON: {}", args.json.display());
+        return Ok(());
+    }
     let mut all = Vec::new();
     for routes in &args.routes {
         eprintln!("{routes} routes");
@@ -121,6 +173,10 @@ fn main() -> anyhow::Result<()> {
         // Write the results after each size, in case a later size fails.
         std::fs::write(&args.json, serde_json::to_vec_pretty(&all)?)?;
         table::print(&all)?;
+    }
+    if !args.pure && !args.no_requests {
+        eprintln!("traffic");
+        traffic::measure(TRAFFIC_ROUNDS, false)?;
     }
     eprintln!("figures as JSON: {}", args.json.display());
     Ok(())

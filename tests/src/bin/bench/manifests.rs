@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
+use super::access::{self, Part};
+
 pub(crate) fn hostname(route: usize) -> String {
     format!("h{route}.bench.example.com")
 }
@@ -40,6 +42,13 @@ pub(crate) enum Policies {
     Each,
     /// Policies for the Gateway that filter requests and responses.
     Filters,
+    /// Policies for the Gateway with an address filter, a header and a timeout.
+    Protect,
+    /// The same policies for each route.
+    ProtectEach,
+    /// AccessPolicies with this part, for the Gateway or for each route.
+    #[value(skip)]
+    Access(Part, bool),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -78,8 +87,15 @@ impl Shape {
         };
         match self.policies {
             Policies::None => Vec::new(),
+            Policies::Access(part, each) => access::objects(part, each, self.routes),
             Policies::Gateway => vec![policy("all", "Gateway", &gateway_name(0))],
             Policies::Filters => Self::filters(),
+            Policies::Protect => protection("all", "Gateway", &gateway_name(0)).into(),
+            Policies::ProtectEach => (0..self.routes)
+                .flat_map(|route| {
+                    protection(&format!("p{route}"), "HTTPRoute", &format!("r{route}"))
+                })
+                .collect(),
             Policies::Each => (0..self.routes)
                 .map(|route| policy(&format!("p{route}"), "HTTPRoute", &format!("r{route}")))
                 .collect(),
@@ -116,13 +132,36 @@ impl Shape {
     }
 }
 
+/// [`super::plain`] has the same filters, written by hand.
+fn protection(name: &str, kind: &str, target: &str) -> [Value; 2] {
+    let policy = |policy: &str, mut spec: Value| {
+        spec["targetRefs"] =
+            json!([{"group": "gateway.networking.k8s.io", "kind": kind, "name": target}]);
+        json!({
+            "apiVersion": "projectsesame.io/v1alpha1", "kind": policy,
+            "metadata": {"name": name, "namespace": "bench"}, "spec": spec,
+        })
+    };
+    let headers = json!({"response": {"set": [{"name": "x-frame-options", "value": "DENY"}]}});
+    [
+        policy(
+            "TrafficPolicy",
+            json!({"headers": headers, "timeouts": {"request": "30s"}}),
+        ),
+        policy(
+            "AccessPolicy",
+            json!({"ipFilter": {"deny": ["192.0.2.0/24"]}}),
+        ),
+    ]
+}
+
 #[derive(Clone, Debug)]
 pub(crate) struct WrittenManifests {
     dir: PathBuf,
     shape: Shape,
 }
 
-fn gateway_name(gateway: usize) -> String {
+pub(crate) fn gateway_name(gateway: usize) -> String {
     format!("bench{gateway:03}")
 }
 
@@ -346,7 +385,7 @@ fn ingress(route: usize, service: &str, revision: &str) -> Value {
     })
 }
 
-fn write(dir: &Path, name: &str, documents: &[Value]) -> anyhow::Result<()> {
+pub(crate) fn write(dir: &Path, name: &str, documents: &[Value]) -> anyhow::Result<()> {
     let mut text = String::new();
     for document in documents {
         text.push_str("---\n");

@@ -3,13 +3,13 @@
 use std::time::Instant;
 
 use anyhow::{Context as _, ensure};
-use sesame_agent::source::last_good::LastGood;
-use sesame_agent::source::manifests::Manifests;
-use sesame_gateway_api::resolve::incremental;
-use sesame_gateway_api::resolve::{Options, Resolver};
-use sesame_gateway_api::world::{Kind, World};
+use sesame_kinds::world::{Kind, World};
 use sesame_proto::encoded::EncodedSnapshot;
 use sesame_render::layout::XdsLayout;
+use sesame_resolver::incremental;
+use sesame_resolver::{Options, Resolver};
+use sesame_sources::last_good::LastGood;
+use sesame_sources::manifests::Manifests;
 
 use super::manifests::{RouteKind, WrittenManifests};
 use super::times::{Times, pick};
@@ -46,6 +46,7 @@ pub(crate) fn measure(
         layout: XdsLayout::new("/run/bench"),
         admin_socket: "/run/bench/admin.sock".into(),
         trusted_hops: 0,
+        fleet_hosts: 1,
         system_ca: "/etc/ssl/certs/ca-certificates.crt".into(),
         endpoints: sesame_render::EndpointRules {
             local: true,

@@ -10,6 +10,7 @@ mod stage;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Instant;
 
 use anyhow::Context as _;
 use clap::{Parser, ValueEnum};
@@ -34,6 +35,10 @@ struct Args {
     /// Number of consecutive runs of the suite on the same cluster.
     #[arg(long, default_value_t = 1)]
     runs: u32,
+    /// Clients that send the suite's HTTP requests, in separate runs. Over HTTP/3, tests without HTTP
+    /// requests are left out.
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [ClientArg::Tcp, ClientArg::Http3])]
+    clients: Vec<ClientArg>,
     /// The suite's own arguments, such as `--run-test=HTTPRouteCORS` or `--disable-parallel-tests`.
     #[arg(last = true)]
     suite: Vec<String>,
@@ -45,6 +50,14 @@ enum ChannelArg {
     Standard,
     /// All kinds and fields.
     Experimental,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum ClientArg {
+    /// The suite's own client, for HTTP/1.1 and HTTP/2.
+    Tcp,
+    /// A client for HTTP/3. HTTP listeners become HTTPS listeners.
+    Http3,
 }
 
 fn main() -> anyhow::Result<ExitCode> {
@@ -71,8 +84,12 @@ async fn conform(args: &Args) -> anyhow::Result<bool> {
     eprintln!("starting a cluster, a controller, an agent and nodes");
     let mut stage = Stage::start(args).await?;
     let mut passed = true;
-    for _ in 0..args.runs {
-        passed &= stage.suite(&args.suite).await?;
+    let runs = std::iter::repeat_n(&args.clients, args.runs as usize).flatten();
+    for client in runs {
+        eprintln!("the suite with its requests over {client:?}");
+        let start = Instant::now();
+        passed &= stage.suite(*client, &args.suite).await?;
+        eprintln!("took {} seconds", start.elapsed().as_secs());
         if !args
             .suite
             .iter()

@@ -7,14 +7,16 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context as _, ensure};
+use serde_json::json;
 use sesame_tests::agent::{AgentUnderTest, Setup};
 use sesame_tests::cluster::{Channel, Guard, TestCluster, User};
 use sesame_tests::controller::{ControllerUnderTest, NAMESPACE, deploy};
 use sesame_tests::envoy::workspace;
+use sesame_tests::manifests::{class_with_parameters, gateway_class, yaml};
 use sesame_tests::reports::allow_hosts;
 use sesame_tests::wait::eventually;
 
-use super::{Args, ChannelArg, leftovers, progress};
+use super::{Args, ChannelArg, ClientArg, leftovers, progress};
 
 /// Every address in this pool is assigned to this network namespace.
 const POOL: &str = "203.0.113.0/24";
@@ -22,6 +24,8 @@ const POOL: &str = "203.0.113.0/24";
 const USABLE: &str = "203.0.113.200";
 const UNUSABLE: &str = "198.51.100.1";
 const CLASS: &str = "sesame";
+/// A class whose HTTPS listeners also serve HTTP/3.
+const HTTP3_CLASS: &str = "sesame-http3";
 const NODE: &str = "/api/v1/nodes/node";
 
 pub(crate) struct Stage {
@@ -48,11 +52,9 @@ impl Stage {
         cluster.install_release(&args.release, channel).await;
         deploy(&cluster).await;
         let rbac = workspace().join("controller/deploy/agent/rbac.yaml");
-        let class = format!(
-            "apiVersion: gateway.networking.k8s.io/v1\nkind: GatewayClass\nmetadata:\n  name: {CLASS}\n\
-             spec:\n  controllerName: projectsesame.io/gateway-controller\n"
-        );
-        for text in [std::fs::read_to_string(rbac)?, class] {
+        let http3 = class_with_parameters(HTTP3_CLASS, "http3", &json!({"edge": {"http3": {}}}));
+        let classes = yaml(&[&[gateway_class(CLASS)], http3.as_slice()].concat());
+        for text in [std::fs::read_to_string(rbac)?, classes] {
             let applied = cluster.apply(&text).await;
             applied.map_err(|error| anyhow::anyhow!("{error}"))?;
         }
@@ -93,25 +95,45 @@ impl Stage {
         Ok(stage)
     }
 
-    pub(crate) async fn suite(&mut self, arguments: &[String]) -> anyhow::Result<bool> {
+    /// Runs the suite. Only a run over TCP writes a report.
+    pub(crate) async fn suite(
+        &mut self,
+        client: ClientArg,
+        arguments: &[String],
+    ) -> anyhow::Result<bool> {
+        let report = self.directory.join("report.yaml");
+        let (log, own) = match client {
+            ClientArg::Tcp => (
+                "suite",
+                [
+                    format!("--gateway-class={CLASS}"),
+                    format!("--report-output={}", report.display()),
+                ],
+            ),
+            ClientArg::Http3 => (
+                "suite-http3",
+                [
+                    format!("--gateway-class={HTTP3_CLASS}"),
+                    "-http3".to_owned(),
+                ],
+            ),
+        };
         let mut command = Command::new(self.directory.join("suite"));
         command
             .env("KUBECONFIG", &self.kubeconfig)
             .current_dir(&self.directory)
             .args(["-test.v", "-test.timeout=0", "-test.run=^TestConformance$"])
-            .arg(format!("--gateway-class={CLASS}"))
+            .args(own)
             .arg(format!("--usable-address={USABLE}"))
             .arg(format!("--unusable-address={UNUSABLE}"))
             .arg(format!("--version=v{}", env!("CARGO_PKG_VERSION")))
-            .arg(format!(
-                "--report-output={}",
-                self.directory.join("report.yaml").display()
-            ))
             .args(arguments)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
-            .stderr(File::create(self.directory.join("suite-errors.log"))?);
-        let log = File::create(self.directory.join("suite.log"))?;
+            .stderr(File::create(
+                self.directory.join(format!("{log}-errors.log")),
+            )?);
+        let log = File::create(self.directory.join(format!("{log}.log")))?;
         #[allow(
             clippy::zombie_processes,
             reason = "the guard kills the child if nothing waits for it"

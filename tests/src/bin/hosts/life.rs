@@ -34,6 +34,7 @@ pub(crate) fn scenario(packages: &Packages) {
     telling::encrypted_credentials(&inside);
     telling::sealing_key(&inside);
     machine.part("full-disk");
+    machine.part("http3");
 }
 
 pub(crate) fn inside(inside: &Inside) {

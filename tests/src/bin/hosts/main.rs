@@ -11,6 +11,7 @@
 mod airgap;
 mod checks;
 mod doctor;
+mod http3;
 mod inside;
 mod join;
 mod life;
@@ -70,6 +71,7 @@ const SCENARIOS: &[(&str, Scenario)] = &[
 const PARTS: &[(&str, ScenarioPart)] = &[
     ("life", life::inside),
     ("full-disk", life::full_disk),
+    ("http3", http3::serve),
     ("serve", reboot::serve),
     ("race", reboot::race),
     ("stop", removal::stop),

@@ -8,7 +8,7 @@ use sesame_tests::manifests::{edge, http_listener, http_route, path, rule_to, se
 
 use crate::inside::BACKEND;
 
-const HOST: &str = "host.test";
+pub(crate) const HOST: &str = "host.test";
 
 /// The route's path contains the number.
 pub(crate) fn version(backend: SocketAddr, number: u32) -> String {

@@ -14,6 +14,10 @@ const ADDRESS: &str = "10.77.0.1";
 const PORT: u16 = 6443;
 const TOKEN: &str = "the-administrators-token";
 
+pub(crate) fn address() -> IpAddr {
+    ADDRESS.parse().expect("an address")
+}
+
 /// The control plane's processes die with their namespaces.
 pub(crate) struct ControlPlane {
     kubeconfig: PathBuf,

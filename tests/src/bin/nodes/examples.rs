@@ -46,6 +46,25 @@ pub(crate) async fn managed_fleet(stage: &mut Stage) {
     stage.wipe().await;
 }
 
+/// Neither the Gateway API nor a Gateway object exists.
+pub(crate) async fn ingress_only(stage: &mut Stage) {
+    const EXAMPLE: &str = "controller/examples/ingress-only";
+    let kubectl = stage.kubectl.clone();
+    stage.install(EXAMPLE);
+    kubectl.apply(&[pods("edge", "web")]);
+    for address in stage.addresses() {
+        answers(address, "/always").await;
+    }
+    let load = stage.load();
+    load.pass(200).await;
+    kubectl.rolled_out("deployment/sesame-controller");
+    load.stop().await.clean("nodes: only Ingresses");
+    configure(&kubectl, "fleet: {management: Managed}");
+    fleet_goes(&kubectl, "--namespace=edge").await;
+    stage.remove(EXAMPLE);
+    stage.wipe().await;
+}
+
 /// Clients use port 80, but Envoy listens on port 8080.
 pub(crate) async fn own_daemonset(stage: &mut Stage) {
     const EXAMPLE: &str = "controller/examples/own-daemonset";
@@ -116,29 +135,31 @@ async fn gateway_goes(stage: &Stage, namespace: &str, class: &str) {
     let kubectl = &stage.kubectl;
     let namespace_flag = format!("--namespace={namespace}");
     kubectl.ok(&["delete", "gateways", "--all", &namespace_flag]);
-    let look = |kubectl: &Kubectl| {
-        let label = "--selector=app.kubernetes.io/part-of=sesame";
-        let left = kubectl.ok(&[
-            "get",
-            "pods,daemonsets",
-            &namespace_flag,
-            label,
-            "--output=name",
-        ]);
-        left.is_empty().then_some(()).ok_or(left)
-    };
-    kubectl.until("its fleet is deleted", look).await;
+    fleet_goes(kubectl, &namespace_flag).await;
     kubectl.ok(&["delete", &format!("gatewayclass/{class}")]);
 }
 
-/// The change must make the controller reject a listener on port 81.
-async fn allow_ports(kubectl: &Kubectl, spec: &str) {
+async fn fleet_goes(kubectl: &Kubectl, namespace: &str) {
+    let look = |kubectl: &Kubectl| {
+        let label = "--selector=app.kubernetes.io/part-of=sesame";
+        let left = kubectl.ok(&["get", "pods,daemonsets", namespace, label, "--output=name"]);
+        left.is_empty().then_some(()).ok_or(left)
+    };
+    kubectl.until("the fleet is deleted", look).await;
+}
+
+fn configure(kubectl: &Kubectl, spec: &str) {
     let file = format!(
         "apiVersion: projectsesame.io/v1alpha1\nkind: SesameConfiguration\nmetadata: {{name: sesame, namespace: sesame-system}}\nspec: {{{spec}}}\n"
     );
     let change = json!({"data": {"configuration.yaml": file}});
     let system = "--namespace=sesame-system";
     patch(kubectl, "configmap/sesame-configuration", system, &change);
+}
+
+/// The change must make the controller reject a listener on port 81.
+async fn allow_ports(kubectl: &Kubectl, spec: &str) {
+    configure(kubectl, spec);
     let listeners = json!([
         {"name": "http", "port": 80, "protocol": "HTTP"},
         {"name": "other", "port": 81, "protocol": "HTTP"},

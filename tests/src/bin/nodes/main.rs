@@ -8,6 +8,7 @@
     reason = "this test program reports to the user"
 )]
 
+mod adopted;
 mod archive;
 mod columns;
 mod confined;
@@ -57,6 +58,9 @@ type Scenario = for<'a> fn(&'a mut Stage) -> Pin<Box<dyn Future<Output = ()> + '
 
 /// These install and remove Sesame themselves, in this order.
 const INSTALLATIONS: &[(&str, Scenario)] = &[
+    ("ingress-only", |stage| {
+        Box::pin(examples::ingress_only(stage))
+    }),
     ("without-gateway-api", |stage| {
         Box::pin(without_gateway_api::scenario(stage))
     }),
@@ -84,6 +88,7 @@ const SCENARIOS: &[(&str, Scenario)] = &[
     ("managed", |stage| Box::pin(managed::scenario(stage))),
     ("merged", |stage| Box::pin(merged::scenario(stage))),
     ("services", |stage| Box::pin(services::scenario(stage))),
+    ("adopted", |stage| Box::pin(adopted::scenario(stage))),
     ("load-balancer", |stage| {
         Box::pin(load_balancer::scenario(stage))
     }),

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 use sesame_tests::agent::{beside_test, words};
@@ -10,7 +10,8 @@ use sesame_tests::agent::{beside_test, words};
 use crate::stage::Stage;
 use crate::tools;
 
-pub(crate) async fn shows(stage: &Stage) {
+/// Returns a directory with the plugin.
+pub(crate) fn directory() -> PathBuf {
     let directory = tools::directory().join("plugins");
     let _ = fs::remove_dir_all(&directory);
     fs::create_dir_all(&directory).expect("a directory");
@@ -18,6 +19,11 @@ pub(crate) async fn shows(stage: &Stage) {
         let program = beside_test("sesame-controller");
         symlink(program, directory.join(name)).expect("a link");
     }
+    directory
+}
+
+pub(crate) async fn shows(stage: &Stage) {
+    let directory = directory();
     let nodes = stage.nodes.len();
     let all_serve = format!("kubectl sesame status shows {nodes} serving hosts");
     stage

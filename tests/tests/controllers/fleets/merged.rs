@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use serde_json::{Value, json};
-use sesame_gateway_api::api::NamespacedName;
+use sesame_kinds::api::NamespacedName;
 use sesame_tests::agent::beside_test;
 use sesame_tests::cluster::{Channel, TestCluster, User};
 use sesame_tests::controller::{ControllerUnderTest, NAMESPACE, TEST_TIMEOUT, deployed};

@@ -4,7 +4,7 @@ mod merged;
 mod workloads;
 
 use serde_json::{Value, json};
-use sesame_gateway_api::api::NamespacedName;
+use sesame_kinds::api::NamespacedName;
 use sesame_tests::cluster::{Channel, Client, TestCluster, User};
 use sesame_tests::controller::{ControllerUnderTest, NAMESPACE, TEST_TIMEOUT, condition, deployed};
 use sesame_tests::manifests::{edge_name, edge_with_parameters, gateway, http_listener};

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use sesame_agent::seal::{SealMethod, SealSettings, SealingKeys};
+use sesame_sources::seal::{SealMethod, SealSettings, SealingKeys};
 use sesame_tests::backend::Backend;
 use sesame_tests::certs::Authority;
 use sesame_tests::client::Request;

@@ -1,6 +1,6 @@
 //! Compares an explanation with the response that a client has received.
 
-use sesame_gateway_api::explain::{ExplainedOutcome, Explanation};
+use sesame_explain::{ExplainedOutcome, Explanation};
 use sesame_tests::client::Reply;
 
 use super::world::MARKER;

@@ -10,7 +10,7 @@ mod world;
 use std::sync::Arc;
 
 use rustls::RootCertStore;
-use sesame_gateway_api::explain::{Explainer, TextDetail, text};
+use sesame_explain::{Explainer, TextDetail, text};
 use sesame_proto::schema::Snapshot;
 use sesame_tests::agent::{AgentUnderTest, Setup};
 use sesame_tests::backend::Backend;
@@ -128,7 +128,7 @@ async fn wait_for(agent: &AgentUnderTest, world: &GeneratedWorld, trust: &Arc<Ro
     }
 }
 
-fn only(gateways: Vec<sesame_gateway_api::resolve::ResolvedGateway>) -> Snapshot {
+fn only(gateways: Vec<sesame_resolver::ResolvedGateway>) -> Snapshot {
     let mut gateways = gateways.into_iter();
     let first = gateways.next().expect("a Gateway is accepted");
     assert!(gateways.next().is_none(), "one Gateway is expected");

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use rustls::RootCertStore;
-use sesame_gateway_api::explain::ExplainRequest;
+use sesame_explain::ExplainRequest;
 use sesame_tests::agent::AgentUnderTest;
 use sesame_tests::client::Request;
 use sesame_tests::seeded::Moments;

@@ -3,10 +3,10 @@
 use std::net::SocketAddr;
 
 use serde_json::{Value, json};
-use sesame_gateway_api::decode::{self, DecodeLimits};
-use sesame_gateway_api::resolve::{Options, resolve};
-use sesame_gateway_api::world::World;
+use sesame_kinds::decode::{self, DecodeLimits};
+use sesame_kinds::world::World;
 use sesame_proto::schema::Snapshot;
+use sesame_resolver::{Options, resolve};
 use sesame_tests::certs::Leaf;
 use sesame_tests::manifests::{GATEWAY, on_listener, path, route, served, service, yaml};
 use sesame_tests::seeded::Moments;

@@ -1,7 +1,7 @@
 //! Listener filters. Clients must not be able to forge the headers that these filters set.
 
 use serde_json::{Value, json};
-use sesame_agent::envoy::Admin;
+use sesame_envoy::Admin;
 use sesame_tests::agent::Setup;
 use sesame_tests::authorizing::Authorizing;
 use sesame_tests::backend::Backend;

@@ -8,7 +8,7 @@ use serde_json::Value;
 use sesame_tests::agent::{AgentUnderTest, TEST_TIMEOUT};
 use sesame_tests::wait::eventually;
 
-const FIELDS: [&str; 39] = [
+const FIELDS: [&str; 41] = [
     "attempts",
     "authorization_us",
     "backend",
@@ -35,6 +35,8 @@ const FIELDS: [&str; 39] = [
     "peer_address",
     "port",
     "protocol",
+    "refused_by",
+    "reported_by",
     "request_id",
     "response_duration_ms",
     "response_flags",

@@ -2,6 +2,6 @@
 
 mod content;
 mod files;
-mod logs;
+pub(crate) mod logs;
 
 const HOST: &str = "web.test";

@@ -134,8 +134,8 @@ pub(crate) const ALERTS: &[Alert] = &[
     alert(
         ("SesameCertificateExpires", "warning", "1h"),
         (
-            "sesame_gateway_certificate_expiry_timestamp_seconds - time()",
-            "< 14 * 86400",
+            "sesame_gateway_certificate_expiry_timestamp_seconds - time() and sesame_gateway_certificate_warning_timestamp_seconds",
+            "< time()",
         ),
         "The certificate {{ $labels.key }} expires in {{ $value | humanizeDuration }}",
         "The certificate was not renewed in time. Check its issuer and its Secret.",
@@ -143,8 +143,8 @@ pub(crate) const ALERTS: &[Alert] = &[
     alert(
         ("SesameTrustBundleExpires", "warning", "1h"),
         (
-            "sesame_gateway_trust_bundle_expiry_timestamp_seconds - time()",
-            "< 14 * 86400",
+            "sesame_gateway_trust_bundle_expiry_timestamp_seconds - time() and sesame_gateway_trust_bundle_warning_timestamp_seconds",
+            "< time()",
         ),
         "An authority or revocation list of {{ $labels.bundle }} expires in {{ $value | humanizeDuration }}",
         "Replace it before then; see docs/trust-bundles.md.",

@@ -8,7 +8,7 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
-use sesame_gateway_api::certificate_facts::CertificateFacts;
+use sesame_kinds::certificate_facts::CertificateFacts;
 use sesame_tests::agent::{AgentUnderTest, Setup, TEST_TIMEOUT};
 use sesame_tests::backend::Backend;
 use sesame_tests::certs::Authority;

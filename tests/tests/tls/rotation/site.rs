@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use rustls_pki_types::CertificateDer;
 use serde_json::Value;
-use sesame_agent::envoy::Admin;
+use sesame_envoy::Admin;
 use sesame_tests::agent::{AgentUnderTest, Setup};
 use sesame_tests::certs::{Authority, Leaf};
 use sesame_tests::client::Request;

@@ -9,7 +9,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
 use serde_json::Value;
-use sesame_gateway_api::certificate_facts::CertificateFacts;
+use sesame_kinds::certificate_facts::CertificateFacts;
 use sesame_tests::agent::TEST_TIMEOUT;
 use sesame_tests::envoy::workspace;
 use sesame_tests::ports::free_port;
