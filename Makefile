@@ -1,5 +1,5 @@
 # `make help` lists the targets. They need Rust, a C compiler, Python 3 with pip and common Debian tools; the tests also need
-# Go. `make demo` and `make test` first check for the tools that they need. Scripts in tests/tools download and build other
+# Go and Node.js. `make demo` and `make test` first check for the tools that they need. Scripts in tests/tools download and build other
 # projects' programs, in the versions that tests/tools/pins sets.
 include tests/tools/pins
 CARGO ?= cargo
@@ -38,7 +38,7 @@ help: ## List the targets
 demo: ## Serve tests/data/quickstart with two small backends until Ctrl-C
 	$(RUN) tests/demo.sh serve $(DEMO_FLAGS)
 test: ## Everything that a change must pass: `check`, every test, the conformance suite, the demo, images, nodes and hosts
-	$(RUN) tests/tools.sh cargo rustfmt clippy cc go openssl curl unshare nsenter setpriv ip wheels
+	$(RUN) tests/tools.sh cargo rustfmt clippy cc go openssl curl unshare nsenter setpriv ip node npm wheels
 	@tests/machine.sh true
 	$(RUN) tests/announce.sh
 	@set -e; for phase in check unit conformance-run demo-check machines; do \
@@ -64,21 +64,21 @@ deny: cargo-deny ; $(CARGO_DENY) --locked --workspace check --hide-inclusion-gra
 doc: ; RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps
 actionlint: ## Check the GitHub workflows
 	cd tests/actionlint && $(GO) tool actionlint $(CURDIR)/.github/workflows/*.yml
-# Tests of generated files have names ending in `is_current` or `are_current`, except the tests in `golden` and `rooms`.
+# Tests of generated files have names ending in `is_current` or `are_current`, except the tests in `golden`.
 regenerate: nextest envoy older-envoy ## Regenerate all generated files; review the diff before you commit
-	SESAME_REGENERATE=1 $(NEXTEST_RUN) --workspace --lib --test docs --test envoy_descriptors --test golden --test rooms \
-	  --test telemetry -E 'test(/_(is|are)_current$$/) | binary(=golden) | binary(=rooms)'
+	SESAME_REGENERATE=1 $(NEXTEST_RUN) --workspace --lib --test docs --test envoy_descriptors --test golden \
+	  --test telemetry -E 'test(/_(is|are)_current$$/) | binary(=golden)'
 golden: envoy older-envoy ## Regenerate only the golden files
 	SESAME_REGENERATE=1 $(CARGO) test --locked --package sesame-tests --test golden
 crds: ## Regenerate only Sesame's own CRDs
 	SESAME_REGENERATE=1 $(CARGO) test --locked --package sesame-controller --lib crds_are_current
 
 .PHONY: unit test-one test-crates test-dashboards test-browser test-spire soak fuzz fuzz-explain test-skew
-unit: nextest envoy older-envoy kube helm programs ## Run every test, with a real Envoy and API server where a test needs one
+unit: nextest envoy older-envoy curl-http3 kube helm oidc-provider grpc-web-client programs ## Run every test, with a real Envoy and API server where a test needs one
 	$(TEST) --doc
 	@# With less frequent garbage collection, API servers need a fifth less CPU to start. Nextest does not run doctests.
 	GOGC=400 tests/machine.sh $(NEXTEST_RUN) --workspace
-test-one: nextest envoy older-envoy kube ## Run one test, test file, area or golden case: make test-one NAME=switches
+test-one: nextest envoy older-envoy curl-http3 kube oidc-provider grpc-web-client ## Run one test, test file, area or golden case: make test-one NAME=switches
 	@test -n "$(NAME)" || { echo 'Name a test, a file of tests or a golden case: make test-one NAME=switches' >&2; exit 2; }
 	tests/one.sh $(NAME) $(NEXTEST_RUN)
 test-crates: envoy ## Run the crates' unit tests and doctests, without an API server
@@ -139,7 +139,7 @@ release-files: ## Collect the files of a release, with checksums; run `make airg
 clean: ## Remove everything that was built or downloaded
 	rm -rf target .tools tests/data/quickstart/certificate.yaml
 
-FETCHED := envoy older-envoy cargo-deny nextest definitions nodes-tools prometheus spire mdbook
+FETCHED := envoy older-envoy curl-http3 cargo-deny nextest definitions nodes-tools oidc-provider grpc-web-client prometheus spire mdbook
 .PHONY: programs kube helm $(FETCHED)
 # Build all programs with the features that the tests use, so that Cargo builds each crate only once.
 programs: ; $(CARGO) build --locked --workspace --bins
