@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use sesame_kinds::api::{GATEWAY_GROUP, SESAME_GROUP};
 
 use super::envoy_gateway::InputIndex;
-use super::verdicts::{FieldRow, FieldVerdict, RefusedField, VerdictLog};
+use super::verdicts::{FieldRow, FieldVerdict, VerdictLog};
 
 /// Kind, namespace and name of an object. Cluster-scoped objects have no namespace.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -102,6 +102,16 @@ pub(crate) struct ObjectRows {
 pub(super) struct OutputObject {
     pub(super) value: Value,
     pub(super) sources: BTreeSet<ObjectId>,
+}
+
+/// Returns the objects of a kind.
+pub(super) fn of_kind<'i>(
+    inputs: &BTreeMap<ObjectId, &'i Value>,
+    kind: &str,
+) -> Vec<(ObjectId, &'i Value)> {
+    let own = inputs.range(ObjectId::new(kind, "", "")..);
+    let own = own.take_while(|(id, _)| id.kind == kind);
+    own.map(|(id, object)| (id.clone(), *object)).collect()
 }
 
 #[derive(Debug)]
@@ -217,15 +227,9 @@ impl<'a> Draft<'a> {
 
     /// Refuses an object because of a field that might protect something.
     pub(super) fn refuse(&mut self, object: &ObjectId, field: &str, reason: &str, remedy: &str) {
-        let refused = RefusedField {
-            reason: reason.to_owned(),
-            remedy: remedy.to_owned(),
-            protects: true,
-            accepted: false,
-        };
         self.entry(object).rows.push(FieldRow {
             path: field.to_owned(),
-            verdict: FieldVerdict::Refused(refused),
+            verdict: FieldVerdict::refused(reason, remedy, true),
         });
     }
 

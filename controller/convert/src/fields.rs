@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use super::verdicts::{FieldVerdict, RefusedField, VerdictLog};
+use super::verdicts::{FieldVerdict, VerdictLog};
 
 const NO_COUNTERPART: &str = "Sesame has no counterpart, or this version does not know the field";
 const REMOVE: &str = "remove the field, or accept the loss";
@@ -246,13 +246,8 @@ impl TakenField {
 
     /// Records that the field cannot be converted.
     pub(super) fn refuse(self, reason: &str, remedy: &str) {
-        let refused = RefusedField {
-            reason: reason.to_owned(),
-            remedy: remedy.to_owned(),
-            protects: self.protects,
-            accepted: false,
-        };
-        self.close(FieldVerdict::Refused(refused));
+        let refused = FieldVerdict::refused(reason, remedy, self.protects);
+        self.close(refused);
     }
 
     /// Opens a mapping, whose fields get their own verdicts.
@@ -371,13 +366,8 @@ impl TakenField {
 impl Drop for TakenField {
     fn drop(&mut self) {
         if self.value.take().is_some_and(|value| !value.is_null()) {
-            let refused = RefusedField {
-                reason: NO_COUNTERPART.to_owned(),
-                remedy: REMOVE.to_owned(),
-                protects: self.protects,
-                accepted: false,
-            };
-            self.log.record(&self.path, FieldVerdict::Refused(refused));
+            let refused = FieldVerdict::refused(NO_COUNTERPART, REMOVE, self.protects);
+            self.log.record(&self.path, refused);
         }
     }
 }

@@ -100,14 +100,11 @@ fn refuse_unreadable(draft: &mut Draft) -> BTreeSet<ObjectId> {
                 unwritable.insert(id.clone());
             }
             found.extend(output.sources.iter().map(|source| {
+                let reason = format!("{id} would be unreadable: {}", field.reason);
+                let remedy = "correct the field, or remove it";
                 let row = FieldRow {
                     path: field.path.clone(),
-                    verdict: FieldVerdict::Refused(RefusedField {
-                        reason: format!("{id} would be unreadable: {}", field.reason),
-                        remedy: "correct the field, or remove it".to_owned(),
-                        protects: field.protects,
-                        accepted: false,
-                    }),
+                    verdict: FieldVerdict::refused(&reason, remedy, field.protects),
                 };
                 (source.clone(), row)
             }));

@@ -110,6 +110,15 @@ pub(super) fn bytes(size: u64) -> String {
     }
 }
 
+/// Returns a network. An address becomes the network that contains only it.
+pub(super) fn network(text: &str) -> String {
+    match (text.contains('/'), text.contains(':')) {
+        (true, _) => text.to_owned(),
+        (false, true) => format!("{text}/128"),
+        (false, false) => format!("{text}/32"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;

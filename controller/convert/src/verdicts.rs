@@ -47,6 +47,16 @@ pub(crate) struct RefusedField {
 }
 
 impl FieldVerdict {
+    /// Returns the verdict on a field that cannot be converted.
+    pub(super) fn refused(reason: &str, remedy: &str, protects: bool) -> Self {
+        Self::Refused(RefusedField {
+            reason: reason.to_owned(),
+            remedy: remedy.to_owned(),
+            protects,
+            accepted: false,
+        })
+    }
+
     /// Returns the word for the verdict.
     pub(crate) fn word(&self) -> &'static str {
         match self {
@@ -119,6 +129,11 @@ impl VerdictLog {
     pub(super) fn record(&self, path: &str, verdict: FieldVerdict) {
         let path = path.to_owned();
         self.0.borrow_mut().push(FieldRow { path, verdict });
+    }
+
+    /// Refuses a field that might protect something.
+    pub(super) fn refuse(&self, path: &str, reason: &str, remedy: &str) {
+        self.record(path, FieldVerdict::refused(reason, remedy, true));
     }
 
     /// Keeps the first of equal verdicts.

@@ -40,6 +40,7 @@ const MAX_DEPTH: usize = 16;
 const MAX_VISITS: usize = 1000;
 
 /// What all HTTPProxies share.
+#[derive(Default)]
 struct ProxyTree<'i> {
     proxies: BTreeMap<ObjectId, &'i Value>,
     /// An HTTPProxy that is included several times gets the same verdicts each time.
@@ -95,15 +96,7 @@ pub(super) fn convert(draft: &mut Draft) {
     let proxies = inputs.iter().filter(|(id, object)| is_proxy(id, object));
     let mut tree = ProxyTree {
         proxies: proxies.map(|(id, object)| (id.clone(), *object)).collect(),
-        logs: BTreeMap::new(),
-        services: ServiceSettings::default(),
-        names: BTreeSet::new(),
-        hosts: BTreeMap::new(),
-        matches: BTreeSet::new(),
-        rules: Vec::new(),
-        texts: Vec::new(),
-        visits: 0,
-        roots: BTreeMap::new(),
+        ..ProxyTree::default()
     };
     for (id, object) in &inputs {
         objects::convert(draft, &mut tree, id, object);

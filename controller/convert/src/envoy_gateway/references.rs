@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::super::draft::{Draft, ObjectId};
-use super::super::verdicts::{FieldVerdict, RefusedField, VerdictLog};
+use super::super::verdicts::{FieldVerdict, VerdictLog};
 use super::GROUP;
 use super::filters::{PORT_NAME, backend_port, service_name};
 use sesame_kinds::api::SESAME_GROUP;
@@ -125,13 +125,7 @@ fn change(
 }
 
 fn refuse(log: &VerdictLog, path: &str, reason: &str) {
-    let refused = RefusedField {
-        reason: reason.to_owned(),
-        remedy: "remove the reference".to_owned(),
-        protects: true,
-        accepted: false,
-    };
-    log.record(path, FieldVerdict::Refused(refused));
+    log.refuse(path, reason, "remove the reference");
 }
 
 /// Returns all objects of Envoy Gateway's group to which a value refers.

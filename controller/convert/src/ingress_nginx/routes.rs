@@ -4,7 +4,6 @@ use serde_json::{Value, json};
 use sesame_resolver::nginx_annotations::NginxRedirect;
 
 use super::super::routing::{self, RouteDraft, RuleDraft};
-use super::super::verdicts::{FieldVerdict, RefusedField};
 use super::IngressInput;
 use super::rules::{HostRules, all, redirect_rule};
 
@@ -91,18 +90,13 @@ fn to_https(rules: &[RuleDraft]) -> RuleDraft {
 
 /// Returns false, so that the host is served over HTTP if the caller accepts the loss.
 fn refuse_redirect(input: &IngressInput, host: &str) -> bool {
-    let refused = RefusedField {
-        reason: format!(
-            "no Ingress in the input has a certificate for host {host:?}, so all \
-            requests would be redirected to a port that does not serve it"
-        ),
-        remedy: "add spec.tls with a Secret; or accept the loss if clients use HTTPS to a load \
-            balancer"
-            .to_owned(),
-        protects: true,
-        accepted: false,
-    };
+    let reason = format!(
+        "no Ingress in the input has a certificate for host {host:?}, so all requests would be \
+        redirected to a port that does not serve it"
+    );
+    let remedy =
+        "add spec.tls with a Secret; or accept the loss if clients use HTTPS to a load balancer";
     let annotation = "metadata.annotations.nginx.ingress.kubernetes.io/force-ssl-redirect";
-    input.log.record(annotation, FieldVerdict::Refused(refused));
+    input.log.refuse(annotation, &reason, remedy);
     false
 }

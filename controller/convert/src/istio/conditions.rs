@@ -270,7 +270,7 @@ fn operation(fields: &mut RemainingFields, reading: Reading) -> Vec<Conjunction>
     let mut all = vec![Conjunction::default()];
     for name in ["ports", "notPorts"] {
         if let Some(field) = take_list(fields, name) {
-            let reason = "these are ports of gateway pods, which Sesame has not";
+            let reason = "these are ports of Istio's gateway pods";
             field.refuse(reason, "write an AccessPolicy for a listener");
             all = both(&all, &[lost(reading)]);
         }

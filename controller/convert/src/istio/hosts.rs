@@ -9,7 +9,6 @@ use super::super::fields::RemainingFields;
 use super::super::routing;
 use super::super::routing::order::{HostUnit, OrderedRule};
 use super::gateways::PlacedServer;
-use super::matches::Binding;
 use super::routes::Visit;
 use super::{Mesh, NETWORKING, id_in};
 
@@ -22,7 +21,6 @@ pub(super) struct Bound {
     pub(super) gateways: Vec<ObjectId>,
     pub(super) hosts: Vec<String>,
     pub(super) servers: Vec<PlacedServer>,
-    pub(super) binding: Binding,
 }
 
 pub(super) fn add_units(mesh: &mut Mesh, visit: &Visit, bound: &Bound, rules: &[OrderedRule]) {
@@ -69,7 +67,7 @@ pub(super) fn gateway_name<'n>(namespace: &'n str, text: &'n str) -> (&'n str, &
 /// Reads Gateways and hosts. Returns `None` if no request reaches the VirtualService.
 pub(super) fn bound(mesh: &Mesh, id: &ObjectId, spec: &mut RemainingFields) -> Option<Bound> {
     let mut servers: Vec<PlacedServer> = Vec::new();
-    let (mut gateways, mut ids) = (Vec::new(), Vec::new());
+    let mut gateways = Vec::new();
     let mut namespaces = BTreeSet::new();
     for field in spec.list("gateways") {
         let name = field.as_str().to_owned();
@@ -84,9 +82,8 @@ pub(super) fn bound(mesh: &Mesh, id: &ObjectId, spec: &mut RemainingFields) -> O
             continue;
         };
         namespaces.insert(namespace.to_owned());
-        ids.push(gateway);
+        gateways.push(gateway);
         servers.extend(found.iter().cloned());
-        gateways.push((namespace.to_owned(), own.to_owned()));
         field.carry(PARENTS);
     }
     if let Some(field) = spec.take("exportTo") {
@@ -132,12 +129,9 @@ pub(super) fn bound(mesh: &Mesh, id: &ObjectId, spec: &mut RemainingFields) -> O
         }
         hosts.push(host);
     }
-    let ports: Vec<i64> = servers.iter().map(|it| it.port).collect();
-    let binding = Binding { gateways, ports };
     (!hosts.is_empty()).then_some(Bound {
-        gateways: ids,
+        gateways,
         hosts,
         servers,
-        binding,
     })
 }

@@ -3,23 +3,17 @@
 use serde_json::{Map, Value, json};
 use sesame_proto::expressions::quote;
 
+use super::super::draft::ObjectId;
 use super::super::fields::{RemainingFields, TakenField};
 use super::super::routing::order::rest_of_text;
 use super::super::values::{put, put_list};
 use super::conditions::take_list;
-use super::hosts::gateway_name;
+use super::hosts::{Bound, gateway_name};
 
 const TO: &str = "HTTPRoute rules.matches";
 const ELEMENTS: &str = "a prefix matches whole path elements: /a matches /a and /a/b, but not /ab";
 const SLASH: &str = "it also matches the path without the last slash";
 pub(super) const SIDECARS: &str = "it applies to sidecars only";
-
-/// The Gateways and ports of a VirtualService.
-pub(super) struct Binding {
-    /// Namespaces and names.
-    pub(super) gateways: Vec<(String, String)>,
-    pub(super) ports: Vec<i64>,
-}
 
 /// The Gateways that a match applies to.
 #[derive(PartialEq)]
@@ -30,7 +24,7 @@ pub(super) enum MatchScope {
     All,
 }
 
-impl Binding {
+impl Bound {
     /// Names without a namespace are in `namespace`.
     pub(super) fn scope(&self, matched: &Value, namespace: &str) -> MatchScope {
         let names = &matched["gateways"];
@@ -47,7 +41,7 @@ impl Binding {
         };
         let names = names.iter().filter_map(Value::as_str);
         let names: Vec<_> = names.map(|it| gateway_name(namespace, it)).collect();
-        let has = |(namespace, name): &&(String, String)| names.contains(&(namespace, name));
+        let has = |it: &&ObjectId| names.contains(&(&it.namespace, &it.name));
         match self.gateways.iter().filter(has).count() {
             0 => MatchScope::None,
             count if count == self.gateways.len() => MatchScope::All,
@@ -72,7 +66,7 @@ pub(super) fn skip_sources(fields: &mut RemainingFields) {
 /// the route forwards no requests, so that it must not match fewer.
 pub(super) fn read(
     fields: &mut RemainingFields,
-    (binding, namespace): (&Binding, &str),
+    (bound, namespace): (&Bound, &str),
     is_answer: bool,
 ) -> Option<Vec<Value>> {
     let Some(field) = take_list(fields, "match") else {
@@ -81,13 +75,13 @@ pub(super) fn read(
     let mut matches = Vec::new();
     let mut is_complete = true;
     for field in field.items() {
-        let scope = binding.scope(field.value(), namespace);
+        let scope = bound.scope(field.value(), namespace);
         if scope == MatchScope::None {
             field.unneeded(SIDECARS);
             continue;
         }
         let is_partial = scope == MatchScope::Some;
-        match conditions(field.fields(), binding, (is_partial, is_answer)) {
+        match conditions(field.fields(), bound, (is_partial, is_answer)) {
             Some(found) => matches.extend(found),
             None => is_complete = false,
         }
@@ -97,7 +91,7 @@ pub(super) fn read(
 
 fn conditions(
     mut fields: RemainingFields,
-    binding: &Binding,
+    bound: &Bound,
     (is_partial, is_answer): (bool, bool),
 ) -> Option<Vec<Value>> {
     for name in ["name", "statPrefix"] {
@@ -114,7 +108,7 @@ fn conditions(
         }
     }
     if let Some(field) = fields.take("port") {
-        let is_only = binding.ports.iter().all(|port| field.value() == port);
+        let is_only = bound.servers.iter().all(|it| *field.value() == it.port);
         if is_only {
             field.unneeded("the Gateways have no other port");
         } else {

@@ -29,7 +29,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Map, Value};
 
 use self::gateways::PlacedServer;
-use super::draft::{Draft, ObjectId};
+use super::draft::{self, Draft, ObjectId};
 use super::routing::order::HostUnit;
 use super::routing::{self, ServiceSettings};
 use super::verdicts::VerdictLog;
@@ -43,6 +43,7 @@ const ROOT_NAMESPACE: &str = "istio-system";
 const SIDECARS: &str = "it configures sidecars, not the gateway; keep it as it is";
 
 /// What all objects share.
+#[derive(Default)]
 struct Mesh<'i> {
     inputs: BTreeMap<ObjectId, &'i Value>,
     /// The servers of each Gateway.
@@ -64,29 +65,12 @@ struct Mesh<'i> {
 }
 
 impl<'i> Mesh<'i> {
-    fn new(inputs: &[(ObjectId, &'i Value)]) -> Self {
-        Self {
-            inputs: inputs.iter().cloned().collect(),
-            servers: BTreeMap::new(),
-            streams: BTreeMap::new(),
-            selectors: Vec::new(),
-            logs: BTreeMap::new(),
-            metadata: BTreeMap::new(),
-            units: Vec::new(),
-            places: 0,
-            hosts: BTreeMap::new(),
-            users: BTreeMap::new(),
-            services: ServiceSettings::default(),
-        }
-    }
-
     fn log(&mut self, id: &ObjectId) -> VerdictLog {
         self.logs.entry(id.clone()).or_default().clone()
     }
 
     fn of_kind(&self, kind: &str) -> Vec<(ObjectId, &'i Value)> {
-        let own = self.inputs.iter().filter(|(id, _)| id.kind == kind);
-        own.map(|(id, object)| (id.clone(), *object)).collect()
+        draft::of_kind(&self.inputs, kind)
     }
 
     /// Returns VirtualServices, and those that would get their requests if they were left out.
@@ -108,7 +92,10 @@ fn id_in(group: &str, kind: &str, namespace: &str, name: &str) -> ObjectId {
 
 pub(super) fn convert(draft: &mut Draft) {
     let inputs = draft.inputs();
-    let mut mesh = Mesh::new(&inputs);
+    let mut mesh = Mesh {
+        inputs: inputs.iter().cloned().collect(),
+        ..Mesh::default()
+    };
     for (id, object) in mesh.of_kind("Gateway.networking.istio.io") {
         gateways::convert(draft, &mut mesh, &id, object);
     }

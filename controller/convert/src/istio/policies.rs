@@ -9,7 +9,6 @@ use sesame_kinds::api::GATEWAY_GROUP;
 use super::super::draft::{Draft, ObjectId, sesame_object};
 use super::super::fields::RemainingFields;
 use super::super::values::{put, put_list};
-use super::super::verdicts::{FieldVerdict, RefusedField};
 use super::conditions::Reading;
 use super::reach::{Reach, reach};
 use super::{ANNOTATIONS, Mesh, access, conditions};
@@ -206,15 +205,10 @@ fn authorization(
 fn refuse_streams(mesh: &mut Mesh, policy: &ObjectId, gateway: &ObjectId) {
     let own = mesh.streams.get(gateway).cloned().unwrap_or_default();
     for (service, list) in own {
-        let refused = RefusedField {
-            reason: format!("{policy} applies to its connections, but rules apply to HTTP only"),
-            remedy: "write an AccessPolicy with ipFilter for the Gateway, then accept the loss"
-                .to_owned(),
-            protects: true,
-            accepted: false,
-        };
+        let reason = format!("{policy} applies to its connections, but rules apply to HTTP only");
+        let remedy = "write an AccessPolicy with ipFilter for the Gateway, then accept the loss";
         let log = mesh.log(&service);
-        log.record(&format!("spec.{list}"), FieldVerdict::Refused(refused));
+        log.refuse(&format!("spec.{list}"), &reason, remedy);
     }
 }
 

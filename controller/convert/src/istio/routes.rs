@@ -9,7 +9,6 @@ use super::super::fields::{RemainingFields, TakenField};
 use super::super::routing::order::{self, HostUnit, OrderedRule, Overlap, overlap};
 use super::super::routing::{self, RuleDraft};
 use super::super::values::{put, put_list};
-use super::super::verdicts::{FieldVerdict, RefusedField};
 use super::backends::DestinationUser;
 use super::hosts::{Bound, MESH, add_units, bound};
 use super::{ANNOTATIONS, Mesh, actions, backends, matches, resilience, streams};
@@ -122,7 +121,7 @@ fn entries(
         let mut fields = field.fields();
         fields.skip("name", "names appear only in Istio's logs");
         let is_answer = ANSWERS.iter().any(|it| fields.has(it));
-        let scope = (&bound.binding, &visit.namespace[..]);
+        let scope = (bound, &visit.namespace[..]);
         let Some(mut found) = matches::read(&mut fields, scope, is_answer) else {
             continue;
         };
@@ -317,17 +316,13 @@ fn destinations(
 pub(super) fn finish(draft: &mut Draft, mesh: &mut Mesh) {
     let mut units = std::mem::take(&mut mesh.units);
     for (earlier, later) in order::keep_order(&mut units, true) {
-        let refused = RefusedField {
-            reason: format!(
-                "an expression of an earlier route of {earlier} may match the same requests, \
-                which would reach another route"
-            ),
-            remedy: "use prefixes, or make the conditions exclude each other".to_owned(),
-            protects: true,
-            accepted: false,
-        };
+        let reason = format!(
+            "an expression of an earlier route of {earlier} may match the same requests, which \
+            would reach another route"
+        );
+        let remedy = "use prefixes, or make the conditions exclude each other";
         let log = mesh.log(&later);
-        log.record("spec.http.match", FieldVerdict::Refused(refused));
+        log.refuse("spec.http.match", &reason, remedy);
     }
     let mut owners: BTreeMap<ObjectId, Vec<&HostUnit>> = BTreeMap::new();
     for unit in &units {

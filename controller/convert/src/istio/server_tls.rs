@@ -18,7 +18,7 @@ pub(super) fn settings(mut fields: RemainingFields) -> Option<Value> {
         }
         "SIMPLE" => drop(mode.map(|it| it.carry(&format!("{TLS}.mode")))),
         "AUTO_PASSTHROUGH" | "ISTIO_MUTUAL" => {
-            let reason = "the server connects meshes";
+            let reason = "the server forwards connections between meshes";
             mode?.refuse(reason, "keep Istio's gateway for it");
             return None;
         }

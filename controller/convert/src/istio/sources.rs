@@ -3,6 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::super::fields::{RemainingFields, TakenField};
+use super::super::values::network;
 use super::conditions::{
     Conjunction, Reading, TO, both, except, lost, negative, take_list, texts, void, with, without,
 };
@@ -70,12 +71,7 @@ pub(super) fn source(fields: &mut RemainingFields, reading: Reading) -> Vec<Conj
 pub(super) fn networks(field: TakenField, to: &str) -> Option<Vec<Value>> {
     let (field, list) = texts(field)?;
     field.differ(to, ADDRESS);
-    let network = |text: &String| match (text.contains('/'), text.contains(':')) {
-        (true, _) => json!(text),
-        (false, true) => json!(format!("{text}/128")),
-        (false, false) => json!(format!("{text}/32")),
-    };
-    Some(list.iter().map(network).collect())
+    Some(list.iter().map(|it| json!(network(it))).collect())
 }
 
 /// Reads `issuer/subject`. Every request has a token of one of the Gateway's issuers, if there are

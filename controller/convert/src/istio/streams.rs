@@ -8,7 +8,7 @@ use super::super::routing;
 use super::backends::DestinationUser;
 use super::gateways::PlacedServer;
 use super::hosts::Bound;
-use super::matches::{Binding, MatchScope, SIDECARS, skip_sources};
+use super::matches::{MatchScope, SIDECARS, skip_sources};
 use super::{Mesh, backends};
 
 const API: &str = "gateway.networking.k8s.io/v1";
@@ -24,7 +24,7 @@ pub(super) fn convert(
     for (list, kind, protocol) in [("tls", "TLSRoute", "TLS"), ("tcp", "TCPRoute", "TCP")] {
         for field in spec.list(list) {
             let mut fields = field.fields();
-            let matched = conditions(&mut fields, kind, (&bound.binding, &id.namespace));
+            let matched = conditions(&mut fields, kind, (bound, &id.namespace));
             let backends = destinations(draft, mesh, (id, kind), fields.list("route"));
             let Some((hosts, port)) = matched else {
                 continue;
@@ -83,14 +83,14 @@ pub(super) fn convert(
 fn conditions(
     fields: &mut RemainingFields,
     kind: &str,
-    (binding, namespace): (&Binding, &str),
+    (bound, namespace): (&Bound, &str),
 ) -> Option<(Vec<String>, Option<i64>)> {
     let (mut hosts, mut port) = (Vec::new(), None);
     let list = fields.list("match");
     let is_open = list.is_empty();
     let mut is_bound = is_open;
     for field in list {
-        let scope = binding.scope(field.value(), namespace);
+        let scope = bound.scope(field.value(), namespace);
         if scope == MatchScope::None {
             field.unneeded(SIDECARS);
             continue;

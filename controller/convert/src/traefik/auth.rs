@@ -6,7 +6,7 @@ use sesame_kinds::api::{SESAME_GROUP, ServiceUrl};
 use super::super::draft::{Draft, ObjectId};
 use super::super::fields::RemainingFields;
 use super::super::routing;
-use super::super::values::{put, put_list};
+use super::super::values::{network, put, put_list};
 use super::middlewares::RuleParts;
 
 const BASIC: &str = "AccessPolicy basicAuth";
@@ -167,12 +167,7 @@ pub(super) fn addresses(_: &mut Draft, parts: &mut RuleParts, mut fields: Remain
     if networks.is_empty() {
         fields.refuse("sourceRange", "there is no network", "list networks");
     }
-    let full = |it: String| match (it.contains('/'), it.contains(':')) {
-        (true, _) => it,
-        (false, true) => format!("{it}/128"),
-        (false, false) => format!("{it}/32"),
-    };
-    let networks: Vec<Value> = networks.into_iter().map(|it| json!(full(it))).collect();
+    let networks: Vec<String> = networks.iter().map(|it| network(it)).collect();
     put_list(&mut output, "allow", networks);
     if let Some(field) = fields.take("ipStrategy") {
         if field.value().as_object().is_some_and(Map::is_empty) {

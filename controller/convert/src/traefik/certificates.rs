@@ -7,7 +7,6 @@ use super::super::draft::{Draft, ObjectId};
 use super::super::fields::RemainingFields;
 use super::super::routing;
 use super::super::values::put;
-use super::super::verdicts::{FieldVerdict, RefusedField};
 use super::{ANNOTATIONS, CLASS, Routers, ingresses, matches, routes, streams};
 
 const TLS: &str = "ListenerSet listeners.tls";
@@ -102,14 +101,10 @@ fn refuse_other_options(draft: &Draft, routers: &mut Routers, wanted: Vec<Wanted
             .find(|it| it["name"] == *name);
         let given = listener.and_then(|it| it["tls"]["options"].as_object());
         if given.cloned().unwrap_or_default() != options {
-            let refused = RefusedField {
-                reason: format!("{owner} adds the listener of {host:?}, with other options"),
-                remedy: "use the same options for all objects of the host".to_owned(),
-                protects: true,
-                accepted: false,
-            };
+            let reason = format!("{owner} adds the listener of {host:?}, with other options");
+            let remedy = "use the same options for all objects of the host";
             let log = routers.log(&id);
-            log.record("spec.tls.options", FieldVerdict::Refused(refused));
+            log.refuse("spec.tls.options", &reason, remedy);
         }
     }
 }

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::super::fields::TakenField;
 use super::super::routing::order::{Overlap, overlap, rest_of_text};
-use super::super::values::put_list;
+use super::super::values::{network, put_list};
 use super::rule::{Alternative, Matcher, parse, parse_loosely};
 
 const TO: &str = "HTTPRoute rules.matches";
@@ -210,13 +210,8 @@ fn options(
         }
         "ClientIP" => {
             differences.insert(CLIENTS);
-            let network = |it: &String| match (it.contains('/'), it.contains(':')) {
-                (true, _) => it.clone(),
-                (false, true) => format!("{it}/128"),
-                (false, false) => format!("{it}/32"),
-            };
             let mut all = made(String::new(), any.clone(), false);
-            all.clients = args.iter().map(network).collect();
+            all.clients = args.iter().map(|it| network(it)).collect();
             terms.push(all);
         }
         other => return Err(format!("Sesame has no counterpart of {other}")),

@@ -25,10 +25,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Map, Value};
 
 use self::hosts::ServedHosts;
-use super::draft::{Draft, ObjectId};
+use super::draft::{self, Draft, ObjectId};
 use super::routing::order::{self, HostUnit};
 use super::routing::{self, ServiceSettings};
-use super::verdicts::{FieldVerdict, RefusedField, VerdictLog};
+use super::verdicts::VerdictLog;
 
 /// Annotations with this prefix are settings.
 const ANNOTATIONS: &str = "traefik.ingress.kubernetes.io/";
@@ -42,6 +42,7 @@ const TOO_MANY: &str = "the rule, or all rules, refer to too many middlewares an
 const FEWER: &str = "convert fewer objects at once, and repeat fewer references";
 
 /// What all objects share.
+#[derive(Default)]
 struct Routers<'i> {
     inputs: BTreeMap<ObjectId, &'i Value>,
     logs: BTreeMap<ObjectId, VerdictLog>,
@@ -66,8 +67,7 @@ impl<'i> Routers<'i> {
     }
 
     fn of_kind(&self, kind: &str) -> Vec<(ObjectId, &'i Value)> {
-        let own = self.inputs.iter().filter(|(id, _)| id.kind == kind);
-        own.map(|(id, object)| (id.clone(), *object)).collect()
+        draft::of_kind(&self.inputs, kind)
     }
 
     /// Records that a route uses an object, and returns the object.
@@ -103,14 +103,8 @@ pub(super) fn convert(draft: &mut Draft) {
     let mut routers = Routers {
         classes: classes::used(&by_id),
         inputs: by_id,
-        logs: BTreeMap::new(),
-        metadata: BTreeMap::new(),
-        certificates: BTreeMap::new(),
-        units: Vec::new(),
-        hosts: ServedHosts::default(),
         budget: MAX_REFERENCES,
-        users: BTreeMap::new(),
-        services: ServiceSettings::default(),
+        ..Routers::default()
     };
     certificates::convert(draft, &mut routers);
     for (id, object) in routers.of_kind("IngressRoute") {
@@ -160,17 +154,13 @@ fn finish(draft: &mut Draft, routers: &mut Routers) {
         }
     }
     for (earlier, later) in order::keep_order(&mut units, false) {
-        let refused = RefusedField {
-            reason: format!(
-                "a rule of {earlier} has a higher priority in Traefik, but its host or expression is \
-                less specific, so this object would get its requests"
-            ),
-            remedy: "name the host in both rules, or use prefixes".to_owned(),
-            protects: true,
-            accepted: false,
-        };
+        let reason = format!(
+            "a rule of {earlier} has a higher priority in Traefik, but its host or expression is \
+            less specific, so this object would get its requests"
+        );
+        let remedy = "name the host in both rules, or use prefixes";
         let log = routers.log(&later);
-        log.record("spec.routes.priority", FieldVerdict::Refused(refused));
+        log.refuse("spec.routes.priority", &reason, remedy);
     }
     let mut owners: BTreeMap<ObjectId, Vec<&HostUnit>> = BTreeMap::new();
     for unit in &units {

@@ -88,8 +88,11 @@ pub(super) fn transport(
             "certificatesSecrets",
             "the Gateway has one certificate for all backends",
         ),
-        ("peerCertURI", "a certificate has the name of a host"),
-        ("spiffe", "Sesame has no identity of SPIFFE for it"),
+        (
+            "peerCertURI",
+            "a backend's certificate must contain a host name",
+        ),
+        ("spiffe", "Sesame has no SPIFFE identity for backends"),
     ] {
         if let Some(field) = spec.take(name) {
             field.refuse(
