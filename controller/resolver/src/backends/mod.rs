@@ -281,16 +281,23 @@ impl<'w> Backends<'w> {
             let name = bundle.name.clone();
             self.own_bundles.insert(name, Arc::clone(bundle));
         }
-        if let Some(known) = self.by_name.get(&backend.name) {
-            return Ok(Ok(*known));
+        let source = Source::Service(&service.metadata, port);
+        Ok(Ok(self.add(BackendEntry { backend, source })))
+    }
+
+    /// Returns the index of the Backend. If it is known, keeps the known entry.
+    fn add(&mut self, entry: BackendEntry<'w>) -> usize {
+        if let Some(known) = self.by_name.get(&entry.backend.name) {
+            return *known;
         }
         let index = self.entries.len();
-        self.by_name.insert(backend.name.clone(), index);
-        self.entries.push(BackendEntry {
-            backend,
-            source: Source::Service(&service.metadata, port),
-        });
-        Ok(Ok(index))
+        self.by_name.insert(entry.backend.name.clone(), index);
+        self.entries.push(entry);
+        index
+    }
+
+    fn entry(&self, name: &str) -> Option<&BackendEntry<'w>> {
+        self.entries.get(*self.by_name.get(name)?)
     }
 
     /// `name` must come from [`Self::resolve`]. Does not cache endpoints: they use as much memory
@@ -300,7 +307,7 @@ impl<'w> Backends<'w> {
         name: &str,
         cx: &mut ResolveContext<'w, '_>,
     ) -> Option<(&Backend, EndpointSet)> {
-        let BackendEntry { backend, source } = self.entries.get(*self.by_name.get(name)?)?;
+        let BackendEntry { backend, source } = self.entry(name)?;
         let name = backend.endpoints.clone();
         let endpoints = match source {
             Source::Service(service, port) => self.slices.endpoints(name, service, port, cx),
@@ -323,23 +330,21 @@ impl<'w> Backends<'w> {
 
     /// Returns an empty name if the Backend does not exist or has no fallback.
     pub(crate) fn fallback_of(&self, name: &str) -> &str {
-        let index = self.by_name.get(name);
-        let entry = index.and_then(|index| self.entries.get(*index));
+        let entry = self.entry(name);
         entry.map_or("", |entry| entry.backend.fallback.as_str())
     }
 
     /// Returns true if connections to the Backend use TLS with a verified certificate. `name` must come from [`Self::resolve`].
     pub(crate) fn is_encrypted(&self, name: &str) -> bool {
-        let index = self.by_name.get(name);
-        let entry = index.and_then(|index| self.entries.get(*index));
-        let tls = entry.and_then(|entry| entry.backend.tls.as_deref());
+        let tls = self
+            .entry(name)
+            .and_then(|entry| entry.backend.tls.as_deref());
         tls.is_some_and(|tls| !tls.unverified)
     }
 
     /// Returns an empty key if the Backend does not exist.
     pub(crate) fn session_key(&self, name: &str) -> Vec<u8> {
-        let index = self.by_name.get(name);
-        let entry = index.and_then(|index| self.entries.get(*index));
+        let entry = self.entry(name);
         entry.map_or_else(Vec::new, |entry| match entry.source {
             Source::Service(service, _) => session_key(Kind::Service, service),
             Source::XBackend(metadata) => session_key(Kind::XBackend, metadata),

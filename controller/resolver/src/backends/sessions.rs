@@ -18,7 +18,7 @@ fn name_of(metadata: &Metadata) -> BackendName<'_> {
 impl<'w> Backends<'w> {
     /// An XBackend's own field takes precedence over a policy.
     pub(crate) fn session_of(&self, name: &str) -> Option<BackendSession<'w>> {
-        let BackendEntry { source, .. } = self.entries.get(*self.by_name.get(name)?)?;
+        let BackendEntry { source, .. } = self.entry(name)?;
         let (kind, metadata) = match source {
             Source::Service(metadata, _) => (Kind::Service, *metadata),
             Source::XBackend(metadata) => (Kind::XBackend, *metadata),

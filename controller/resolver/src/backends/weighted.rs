@@ -145,7 +145,7 @@ impl<'w> Backends<'w> {
     ) -> Result<String, (usize, Grounds)> {
         let set = set_name(extension);
         let joined = |name: &String| {
-            let entry = self.entries.get(*self.by_name.get(name)?)?;
+            let entry = self.entry(name)?;
             Some(Backend {
                 name: String::new(),
                 endpoints: set.clone(),
@@ -167,13 +167,8 @@ impl<'w> Backends<'w> {
         }
         backend.name = distinct_name(&set, &backend);
         let name = backend.name.clone();
-        if !self.by_name.contains_key(&name) {
-            self.by_name.insert(name.clone(), self.entries.len());
-            self.entries.push(BackendEntry {
-                backend,
-                source: Source::Extension(extension),
-            });
-        }
+        let source = Source::Extension(extension);
+        self.add(BackendEntry { backend, source });
         Ok(name)
     }
 }

@@ -270,10 +270,7 @@ impl Backends<'_> {
         let backend = found.backend(traffic, settings, &mut unfit)?;
         self.record_unfit(applied.map(|(policy, _)| policy), &at, unfit);
         let name = backend.name.clone();
-        if !self.by_name.contains_key(&name) {
-            self.by_name.insert(name.clone(), self.entries.len());
-            self.entries.push(BackendEntry { backend, source });
-        }
+        self.add(BackendEntry { backend, source });
         Ok(BackendTarget::Backend(name))
     }
 }

@@ -103,9 +103,9 @@ pub(crate) fn find<'w>(
 /// Returns the fallback's name. It is reached like the Backend itself.
 fn fallback(noted: &str, all: &Backends<'_>) -> Option<String> {
     let (name, reached_by) = ReachedBy::split(noted);
-    let mut fallback = all.fallback_of(name).to_owned();
+    let mut fallback = Some(all.fallback_of(name).to_owned()).filter(|it| !it.is_empty())?;
     reached_by.append_to(&mut fallback);
-    (!fallback.is_empty()).then_some(fallback)
+    Some(fallback)
 }
 
 /// Returns all names, and the names of Backends with session persistence.
