@@ -47,6 +47,7 @@ pub mod descriptor_sets;
 pub mod digest;
 pub mod discovery;
 pub mod dns_name;
+pub mod drained;
 pub mod encoded;
 pub mod expressions;
 pub mod field_names;

@@ -40,6 +40,7 @@
 mod ahead;
 mod confirm;
 mod filters;
+mod forecast;
 mod journal;
 mod on_disk;
 pub mod plan;
@@ -57,6 +58,7 @@ mod transaction;
 mod wait;
 
 pub use ahead::{PendingChanges, endpoints_ahead, route_tables_ahead};
+pub use forecast::Forecast;
 pub use on_disk::OnDisk;
 pub use removal::Removal;
 pub use report::{ApplyReport, Outcome, Refusal, StepReport};

@@ -10,7 +10,7 @@ use sesame_resolver::ResolvedGateway;
 use super::agent::AgentArgs;
 use super::history::DiffArgs;
 use super::offline::{self, RemoteKeys};
-use super::{EXIT_FAULT, drains};
+use super::{EXIT_FAULT, forecast};
 
 /// Like `diff`, exits with 0 if all requests are handled in the same way, and with 1 otherwise.
 pub(super) fn main(
@@ -47,7 +47,8 @@ pub(super) fn main(
             && let Some(new) = new.get(name)
         {
             let versions = [old, new].map(|it| (&it.snapshot, &it.keys[..]));
-            drains::warn(agent, &args.host, name, versions)?;
+            let forecast = forecast::forecast(agent, &args.host, name, versions)?;
+            tracing::info!("forecast for Gateway {name}: {forecast}");
         }
     }
     let mut changed: Vec<ChangedAnswer> = names

@@ -18,7 +18,8 @@ use super::host::HostArgs;
 use super::offline::{self, Offline, render_options};
 use super::output::Format;
 use super::settings::{ConfigArgs, LoadedSettings};
-use super::{EXIT_FAULT, drains};
+use super::{EXIT_FAULT, forecast};
+use sesame_apply::Forecast;
 use sesame_envoy::locate::locate;
 use sesame_envoy::validate::{Validity, validate};
 use sesame_sources::problem::{Severity, SourceProblem};
@@ -52,6 +53,9 @@ struct Validation {
     valid: bool,
     findings: Vec<Finding>,
     envoy: BTreeMap<String, EnvoyVerdict>,
+    /// What the change costs Envoy, by Gateway that this host's agent serves.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    forecasts: BTreeMap<String, Forecast>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -101,7 +105,7 @@ impl ValidateArgs {
 fn manifests(agent: &AgentArgs, args: &ValidateArgs, manifests: &Path) -> anyhow::Result<u8> {
     let read = offline::preview(manifests, &args.host)?;
     let mut findings = findings(&read, Timestamp::now());
-    let mut verdicts = BTreeMap::new();
+    let (mut verdicts, mut forecasts) = (BTreeMap::new(), BTreeMap::new());
     let binary = locate(args.envoy.as_deref())?;
     let runtime = super::agent::runtime()?;
     let scratch = tempfile::tempdir()?;
@@ -119,7 +123,8 @@ fn manifests(agent: &AgentArgs, args: &ValidateArgs, manifests: &Path) -> anyhow
             })
         }));
         if let Some(state_dir) = args.state_dir.as_deref().or(agent.state_of_host()) {
-            drains::warn_of_running(agent, &args.host, state_dir, gateway)?;
+            let cost = forecast::forecast_of_running(agent, &args.host, state_dir, gateway)?;
+            forecasts.extend(cost.map(|cost| (gateway.gateway.to_string(), cost)));
         }
         let bootstrap = sesame_render::static_bootstrap(&rendered)?;
         let verdict = match runtime.block_on(validate(&binary, scratch.path(), &bootstrap))? {
@@ -139,6 +144,7 @@ fn manifests(agent: &AgentArgs, args: &ValidateArgs, manifests: &Path) -> anyhow
         valid: verdicts.values().all(|verdict| verdict.accepted) && !has_errors(&findings),
         findings,
         envoy: verdicts,
+        forecasts,
     };
     args.output.write(&outcome, || text(&outcome))?;
     Ok(if outcome.valid { 0 } else { EXIT_FAULT })
@@ -244,6 +250,9 @@ fn text(outcome: &Validation) -> String {
                 verdict.message
             )
         };
+    }
+    for (gateway, forecast) in &outcome.forecasts {
+        let _ = writeln!(text, "forecast for Gateway {gateway}: {forecast}");
     }
     text.push_str(if outcome.valid {
         "valid\n"

@@ -38,6 +38,9 @@ pub struct ChangedAnswer {
     pub before: String,
     /// The new response.
     pub after: String,
+    /// The match that got the requests before, if it remains in the new snapshot.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub taken_from: Option<String>,
 }
 
 /// Formats the changes, and names each match once. `plain` must remove control characters that
@@ -56,6 +59,7 @@ pub fn changes_text(changes: &[ChangedAnswer], plain: impl Fn(&str) -> String) -
             request,
             before,
             after,
+            taken_from,
         } = change;
         if last != Some(route) {
             let _ = writeln!(text, "{} ({})", plain(route), plain(condition));
@@ -66,6 +70,9 @@ pub fn changes_text(changes: &[ChangedAnswer], plain: impl Fn(&str) -> String) -
             let _ = writeln!(text, "    for example {}", plain(request));
         }
         let _ = writeln!(text, "    - {}\n    + {}", plain(before), plain(after));
+        if let Some(other) = taken_from {
+            let _ = writeln!(text, "    taken over from {}", plain(other));
+        }
     }
     if text.is_empty() {
         text.push_str("no request is handled differently\n");
@@ -85,6 +92,7 @@ pub fn changed_answers(old: Option<&Snapshot>, new: Option<&Snapshot>) -> Vec<Ch
         old: Explainer::new(old),
         new: Explainer::new(new),
         changed: BTreeSet::new(),
+        kept: names(new),
     };
     for (snapshot, other) in [(old, new), (new, old)] {
         for port in &snapshot.ports {
@@ -101,6 +109,8 @@ struct Comparison<'s> {
     old: Explainer<'s>,
     new: Explainer<'s>,
     changed: BTreeSet<ChangedAnswer>,
+    /// Names of the matches in the new snapshot.
+    kept: BTreeSet<String>,
 }
 
 impl Comparison<'_> {
@@ -148,18 +158,27 @@ impl Comparison<'_> {
             request: None,
             before: "not known".to_owned(),
             after: "unknown: found no request that matches its expressions".to_owned(),
+            taken_from: None,
         };
         if let Some(request) = witness(port, listener, domain, route) {
-            let describe = |explainer: &mut Explainer<'_>, request: &ExplainRequest| {
-                in_words(&explainer.explain_in_full(request))
-            };
-            answer.before = describe(&mut self.old, &request);
-            answer.after = describe(&mut self.new, &request);
+            let before = self.old.explain_in_full(&request);
+            let after = self.new.explain_in_full(&request);
+            answer.before = in_words(&before);
+            answer.after = in_words(&after);
             answer.request = Some(request.to_string());
+            answer.taken_from = self.taken_from(&before, &after);
         }
         if answer.before != answer.after {
             self.changed.insert(answer);
         }
+    }
+
+    /// Returns the old match of the request if another match gets the request, but the old one
+    /// remains.
+    fn taken_from(&self, before: &Explanation, after: &Explanation) -> Option<String> {
+        let (old, new) = (before.route.as_ref()?, after.route.as_ref()?);
+        let is_taken = old.name != new.name && self.kept.contains(&old.name);
+        is_taken.then(|| old.name.clone())
     }
 
     fn connections(&mut self, old: &Snapshot, new: &Snapshot) {
@@ -196,6 +215,7 @@ impl Comparison<'_> {
                 request: None,
                 before: describe(from),
                 after: describe(to),
+                taken_from: None,
             });
         }
     }
@@ -229,6 +249,13 @@ fn hosts_of<'s>(
         .filter(move |host| {
             hosts::owner(port, &listener.route_table, &host.domain) == Some(listener)
         })
+}
+
+fn names(snapshot: &Snapshot) -> BTreeSet<String> {
+    let tables = snapshot.route_tables.iter();
+    let hosts = tables.flat_map(|table| &table.virtual_hosts);
+    let routes = hosts.flat_map(|host| &host.routes);
+    routes.map(|route| route.name.clone()).collect()
 }
 
 fn find<'s>(snapshot: &'s Snapshot, table: &str, domain: &str) -> Option<&'s VirtualHost> {

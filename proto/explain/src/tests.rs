@@ -364,6 +364,8 @@ fn changed_answer_names_previous_match() {
     assert_eq!(changed.len(), 1, "{changed:?}");
     assert_eq!(changed[0].route, "HTTPRoute/default/b/rules/0/matches/0");
     assert!(changed[0].before.contains("/all/"), "{changed:?}");
+    let before = changed[0].taken_from.as_deref();
+    assert_eq!(before, Some("HTTPRoute/default/all/rules/0/matches/0"));
     // The first match handles every request, so the second one has no effect.
     let hidden = snapshot(vec![("*", vec![all(), route("b", prefix("/b"))])]);
     assert_eq!(changed_answers(Some(&old), Some(&hidden)), []);

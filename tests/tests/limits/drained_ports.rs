@@ -1,23 +1,23 @@
-//! Settings of single ports, and connections that a change of them drains.
+//! Settings of single ports, connections that a change of them drains, and forecasts of changes.
 
-use std::process::Command;
+use std::collections::BTreeSet;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
 
 use serde_json::{Value, json};
 use sesame_tests::agent::{AgentUnderTest, Setup, TEST_TIMEOUT, agent_binary, arguments, words};
 use sesame_tests::backend::Backend;
 use sesame_tests::client::Connection;
 use sesame_tests::envoy::envoy_binary;
-use sesame_tests::manifests::{
-    class_with_parameters, gateway, http_listener, http_route, rule_to, served, yaml,
-};
+use sesame_tests::manifests::{edge_with, http_listener, http_route, rule_to, served, yaml};
 use sesame_tests::wait::{eventually, holds};
 
 const HOST: &str = "a.test";
 
 fn objects(spec: &Value, backend: &Backend) -> String {
-    let mut all = class_with_parameters("edge", "parameters", spec).to_vec();
     let listeners = [http_listener("one", 80, ""), http_listener("two", 81, "")];
-    all.push(gateway("edge", &listeners));
+    let mut all = edge_with(spec, &listeners);
     all.extend(served("a", &[backend.address()]));
     all.push(http_route("a", &[], &[rule_to("a", &[])]));
     yaml(&all)
@@ -50,11 +50,15 @@ async fn count_open(connections: &mut [Connection]) -> usize {
 
 /// Returns what `validate` prints about the manifests.
 fn validated(agent: &AgentUnderTest, manifests: &str) -> String {
+    words(&validation(agent, manifests, "table"))
+}
+
+fn validation(agent: &AgentUnderTest, manifests: &str, format: &str) -> Output {
     let directory = tempfile::tempdir().expect("a directory");
     std::fs::write(directory.path().join("all.yaml"), manifests).expect("manifests");
     let (manifests, state) = (directory.path().display(), agent.state());
     let line = format!(
-        "validate --manifests {manifests} --state-dir {}",
+        "validate --manifests {manifests} --output {format} --state-dir {}",
         state.display()
     );
     let mut command = Command::new(agent_binary());
@@ -63,7 +67,51 @@ fn validated(agent: &AgentUnderTest, manifests: &str) -> String {
         .env("ENVOY", envoy_binary())
         .env("SESAME_ALLOW_LOCAL_ENDPOINTS", "true")
         .env("SESAME_RUNTIME_DIR", agent.runtime());
-    words(&command.output().expect("the agent's binary runs"))
+    command.output().expect("the agent's binary runs")
+}
+
+/// Returns the paths and inodes of Envoy's files.
+fn files(directory: &Path) -> BTreeSet<(PathBuf, u64)> {
+    let mut found = BTreeSet::new();
+    for entry in std::fs::read_dir(directory).expect("a directory") {
+        let entry = entry.expect("an entry");
+        let (path, metadata) = (entry.path(), entry.metadata().expect("metadata"));
+        if metadata.is_dir() {
+            found.extend(files(&path));
+        } else if path.extension().is_some_and(|it| it == "pb") {
+            found.insert((path, metadata.ino()));
+        }
+    }
+    found
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn forecast_counts_files_that_change() {
+    let (a, b) = (Backend::start("a").await, Backend::start("b").await);
+    let before = objects(&json!({}), &a);
+    let mut added = served("b", &[b.address()]);
+    added.push(http_route("b", &["b.test"], &[rule_to("b", &[])]));
+    let after = before.clone() + &yaml(&added);
+    let agent = Setup::with_ports(&[80, 81]).start(&[("all.yaml", &before)]);
+    agent.wait_ok(&agent.get(80, HOST, "/")).await;
+    agent.wait_stored().await;
+    let forecast = |manifests: &str| {
+        let output = validation(&agent, manifests, "json");
+        let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        let forecast = &report["forecasts"]["default/edge"];
+        ["files", "newSubscriptions"].map(|field| forecast[field].as_u64().expect("a number"))
+    };
+    assert_eq!(forecast(&before), [0, 0]);
+    let expected = forecast(&after);
+    let old = files(&agent.runtime());
+    agent.write("all.yaml", &after);
+    agent.wait_backend(&agent.get(80, "b.test", "/"), "b").await;
+    let new = files(&agent.runtime());
+    let written: Vec<_> = new.difference(&old).collect();
+    let paths: BTreeSet<&PathBuf> = old.iter().map(|(path, _)| path).collect();
+    let created = written.iter().filter(|(path, _)| !paths.contains(path));
+    let counts = [written.len() as u64, created.count() as u64];
+    assert_eq!(counts, expected, "{written:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -13,6 +13,7 @@ use sesame_files::open::{self, Rule};
 use sesame_kinds::api::{NamespacedName, SesameConfiguration};
 use sesame_kinds::decode::{DecodeLimits, decode, decode_value, split};
 use sesame_kinds::world::{Kind, World};
+use sesame_proto::drained;
 use sesame_proto::schema::Snapshot;
 use sesame_proto::terminal::plain;
 use sesame_resolver::settings::check::faults;
@@ -83,6 +84,11 @@ pub(super) async fn main(reader: &ClusterReader, args: &ManifestArgs) -> Result<
     if let Some(log) = &args.replay.requests {
         return args.replay.compare(reader, log, [old, new]);
     }
+    for (name, old) in &old {
+        if let Some(note) = new.get(name).and_then(|new| drains(name, old, new)) {
+            print_note(&note);
+        }
+    }
     let names: BTreeSet<&NamespacedName> = old.keys().chain(new.keys()).collect();
     let mut answers: Vec<ChangedAnswer> = names
         .into_iter()
@@ -91,6 +97,21 @@ pub(super) async fn main(reader: &ClusterReader, args: &ManifestArgs) -> Result<
     answers.sort();
     reader.print(&answers, |_| changes_text(&answers, plain))?;
     Ok(answers.is_empty())
+}
+
+/// Describes the ports whose connections drain.
+fn drains(gateway: &NamespacedName, old: &Snapshot, new: &Snapshot) -> Option<String> {
+    let ports = drained::ports(old, new).into_iter();
+    let ports = ports.map(|(transport, port)| format!("{port}/{}", transport.as_str_name()));
+    let ports = ports.collect::<Vec<_>>().join(", ");
+    let rollout = new.rollout.as_ref();
+    let held = if rollout.is_some_and(|it| it.hold_draining) {
+        "; hosts hold the change until it is approved, or a maintenance window opens"
+    } else {
+        ""
+    };
+    let note = format!("the change of Gateway {gateway} may drain connections to {ports}{held}");
+    Some(note).filter(|_| !ports.is_empty())
 }
 
 /// Reads all objects except for Secrets and ConfigMaps.

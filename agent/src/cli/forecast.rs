@@ -1,4 +1,5 @@
-//! Warns about connections that a change would drain, and counts them if an agent is running.
+//! Forecasts what a change costs: Envoy's work, and the connections that it drains. Counts these if
+//! an agent is running.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,25 +14,27 @@ use sesame_render::drains::drained_ports;
 use super::agent::{self, AgentArgs};
 use super::host::HostArgs;
 use super::offline::render_options;
+use sesame_apply::Forecast;
 use sesame_engine::history::History;
 use sesame_envoy::admin::Sample;
 use sesame_resolver::ResolvedGateway;
 
 const OPEN: &str = "sesame_gateway_connections_active";
 
-/// Compares two versions of a Gateway's configuration.
-pub(super) fn warn(
+/// Compares two versions of a Gateway's configuration, and warns about connections that drain.
+pub(super) fn forecast(
     agent: &AgentArgs,
     host: &HostArgs,
     gateway: &NamespacedName,
     [old, new]: [(&Snapshot, &[KeyPair]); 2],
-) -> anyhow::Result<()> {
+) -> anyhow::Result<Forecast> {
     let options = render_options(host);
     let [before, after] =
         [old, new].map(|(snapshot, keys)| sesame_render::render(snapshot, keys, &options));
+    let forecast = Forecast::new(&before, &after)?;
     let drains = drained_ports([&before, &after], &old.0.ports, &options);
     if drains.is_empty() {
-        return Ok(());
+        return Ok(forecast);
     }
     let open = open_connections(agent, gateway)?;
     let rollout = new.0.rollout.as_ref();
@@ -51,27 +54,28 @@ pub(super) fn warn(
         let drained = drained.text(number);
         tracing::warn!("the change of Gateway {gateway} drains {drained}{here}{held}");
     }
-    Ok(())
+    Ok(forecast)
 }
 
-/// Compares with the configuration that this host's agent accepted last, if there is one.
-pub(super) fn warn_of_running(
+/// Compares with the configuration that this host's agent accepted last. Returns `None` if there is
+/// none.
+pub(super) fn forecast_of_running(
     agent: &AgentArgs,
     host: &HostArgs,
     state_dir: &Path,
     gateway: &ResolvedGateway,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<Option<Forecast>> {
     let history = History::open(state_dir, Some(&gateway.gateway));
     let Some(accepted) = history
         .ok()
         .and_then(|history| history.accepted_last().ok())
     else {
-        return Ok(());
+        return Ok(None);
     };
     // A key that changed is in a file, so it drains nothing.
     let keys = &gateway.keys[..];
     let versions = [(&accepted, keys), (&gateway.snapshot, keys)];
-    warn(agent, host, &gateway.gateway, versions)
+    forecast(agent, host, &gateway.gateway, versions).map(Some)
 }
 
 /// Returns the number by listener port and protocol, or `None` if no agent is running.
