@@ -67,9 +67,13 @@ pub fn edge(listeners: &[Value]) -> Vec<Value> {
 
 /// Returns [`GATEWAY`] with an HTTP listener, its class, and a SesameConfiguration.
 pub fn edge_with_parameters(spec: &Value) -> Vec<Value> {
+    edge_with(spec, &[http_listener("http", 80, "")])
+}
+
+/// Returns [`GATEWAY`] with its class and a SesameConfiguration. The Gateway is the last object.
+pub fn edge_with(spec: &Value, listeners: &[Value]) -> Vec<Value> {
     let [parameters, class] = class_with_parameters(GATEWAY, "template", spec);
-    let gateway = gateway(GATEWAY, &[http_listener("http", 80, "")]);
-    vec![parameters, class, gateway]
+    vec![parameters, class, gateway(GATEWAY, listeners)]
 }
 
 /// Returns a SesameConfiguration, and a class that refers to it.

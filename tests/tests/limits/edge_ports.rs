@@ -9,8 +9,7 @@ use sesame_tests::backend::Backend;
 use sesame_tests::certs::Authority;
 use sesame_tests::checks::Checks;
 use sesame_tests::manifests::{
-    class_with_parameters, gateway, http_listener, http_route, https_listener, rule_to, served,
-    yaml,
+    edge_with, http_listener, http_route, https_listener, rule_to, served, yaml,
 };
 use sesame_tests::wait::{eventually, holds};
 use tokio::io::AsyncWriteExt as _;
@@ -19,8 +18,7 @@ use tokio::net::TcpStream;
 use super::edge::client_hello;
 
 fn objects(spec: &Value, listeners: &[Value], backend: &Backend) -> Vec<Value> {
-    let mut all = class_with_parameters("edge", "parameters", spec).to_vec();
-    all.push(gateway("edge", listeners));
+    let mut all = edge_with(spec, listeners);
     all.extend(served("a", &[backend.address()]));
     all.push(http_route("a", &["a.test"], &[rule_to("a", &[])]));
     all

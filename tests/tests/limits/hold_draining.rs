@@ -7,8 +7,7 @@ use sesame_tests::certs::{Authority, Leaf};
 use sesame_tests::client::{Connection, Reply, Request};
 use sesame_tests::load::{Load, Plan};
 use sesame_tests::manifests::{
-    class_with_parameters, gateway, http_listener, http_route, https_listener, rule_to, served,
-    yaml,
+    edge_with, gateway, http_listener, http_route, https_listener, rule_to, served, yaml,
 };
 use sesame_tests::wait::{eventually, holds};
 
@@ -38,19 +37,16 @@ struct World<'w> {
 impl World<'_> {
     fn yaml(&self) -> String {
         let spec = json!({"edge": {"viaHeader": self.via}, "rollout": self.rollout});
-        let mut all = class_with_parameters("edge", "parameters", &spec).to_vec();
-        let mut gateway = gateway(
-            "edge",
-            &[
-                http_listener("http", 80, ""),
-                https_listener("https", 443, self.hostname, "pair"),
-            ],
-        );
+        let listeners = [
+            http_listener("http", 80, ""),
+            https_listener("https", 443, self.hostname, "pair"),
+        ];
+        let mut all = edge_with(&spec, &listeners);
         if !self.approved.is_empty() {
             let annotation = "projectsesame.io/approve-draining";
+            let gateway = all.last_mut().expect("a Gateway");
             gateway["metadata"]["annotations"][annotation] = json!(self.approved);
         }
-        all.push(gateway);
         all.push(self.leaf.secret("pair"));
         all.extend(served("a", &[self.backend.address()]));
         for host in self.routes {
@@ -268,8 +264,7 @@ async fn held_port_is_released_for_other_gateway() {
     let backend = Backend::start("a").await;
     let spec = json!({"rollout": {"holdDraining": true}});
     let world = |own: &[Value], others: &[Value]| {
-        let mut all = class_with_parameters("edge", "parameters", &spec).to_vec();
-        all.push(gateway("edge", own));
+        let mut all = edge_with(&spec, own);
         if !others.is_empty() {
             let mut second = gateway("second", others);
             second["spec"]["gatewayClassName"] = json!("edge");

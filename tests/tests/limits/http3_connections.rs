@@ -8,7 +8,7 @@ use sesame_tests::agent::{AgentUnderTest, Setup, TEST_TIMEOUT};
 use sesame_tests::backends::start_served;
 use sesame_tests::certs::Authority;
 use sesame_tests::http3::Connection;
-use sesame_tests::manifests::{class_with_parameters, gateway, https_listener, plain_route, yaml};
+use sesame_tests::manifests::{edge_with, https_listener, plain_route, yaml};
 use sesame_tests::wait::{eventually, holds};
 
 /// Leaves a host 120 client connections. A quarter of these is the limit.
@@ -41,9 +41,8 @@ async fn open(
 async fn each_listener_limits_its_http3_connections() {
     let servers = Authority::new("gateway");
     let settings = json!({"edge": {"http3": {}}});
-    let [parameters, class] = class_with_parameters("edge", "parameters", &settings);
     let listeners = HOSTS.map(|host| https_listener(&host[..1], 443, host, "cert"));
-    let mut all = vec![parameters, class, gateway("edge", &listeners)];
+    let mut all = edge_with(&settings, &listeners);
     let _backends = start_served(&["web"], &mut all).await;
     all.push(servers.issue(&HOSTS).secret("cert"));
     all.extend(HOSTS.map(|host| plain_route(&host[..1], host, "web")));

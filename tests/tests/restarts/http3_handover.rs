@@ -11,9 +11,7 @@ use sesame_tests::agent::{Setup, TEST_TIMEOUT};
 use sesame_tests::backends::start_served;
 use sesame_tests::certs::Authority;
 use sesame_tests::http3::{Connection, is_unsent};
-use sesame_tests::manifests::{
-    class_with_parameters, gateway, http_route, https_listener, rule_to, yaml,
-};
+use sesame_tests::manifests::{edge_with, http_route, https_listener, rule_to, yaml};
 use sesame_tests::seeded::count;
 use sesame_tests::wait::{eventually, holds};
 use tokio::task::JoinSet;
@@ -109,9 +107,8 @@ async fn run(
 
 async fn handovers_fail_nothing(workers: &str) {
     let settings = json!({"edge": {"http3": {}}});
-    let [parameters, class] = class_with_parameters("edge", "parameters", &settings);
     let listeners = [https_listener("https", 443, HOST, "cert")];
-    let mut all = vec![parameters, class, gateway("edge", &listeners)];
+    let mut all = edge_with(&settings, &listeners);
     let _backends = start_served(&["a"], &mut all).await;
     let servers = Authority::new("gateway");
     all.push(servers.issue(&[HOST]).secret("cert"));

@@ -134,6 +134,8 @@ async fn extension_services_authorize_routes_of_proxies() {
     contexts(&auth, &shop, &mut checks).await;
     let request = https("http.test", "/a?b=c").header("x-user", "mallory");
     over_http(&plain, request.header("x-token", "t"), &mut checks).await;
+    // `explain` reads the stored configuration.
+    agent.wait_stored().await;
     let runtime = agent.runtime().display().to_string();
     let explained = agent.command(&["explain", "--runtime-dir", &runtime, "https://open.test/"]);
     let explained = String::from_utf8_lossy(&explained.stdout).into_owned();

@@ -11,8 +11,7 @@ use sesame_tests::collecting::Collecting;
 use sesame_tests::http2;
 use sesame_tests::load::{Load, Plan};
 use sesame_tests::manifests::{
-    class_with_parameters, gateway, http_listener, l4_listener, on_listener, plain_route, route,
-    served, yaml,
+    edge_with, http_listener, l4_listener, on_listener, plain_route, route, served, yaml,
 };
 use sesame_tests::wait::{eventually, holds};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -26,14 +25,11 @@ const BYTES: &[u8] = b"a\xff\xc3\x28";
 
 fn objects(backend: &Backend, access_log: &Value) -> Vec<Value> {
     let spec = json!({"accessLog": access_log});
-    let mut objects: Vec<Value> = class_with_parameters("edge", "settings", &spec).into();
     let listeners = [
         http_listener("http", 80, ""),
         l4_listener("tcp", 5001, "TCP"),
     ];
-    let mut edge = gateway("edge", &listeners);
-    edge["spec"]["gatewayClassName"] = json!("edge");
-    objects.push(edge);
+    let mut objects = edge_with(&spec, &listeners);
     objects.extend(served("app", &[backend.address()]));
     objects.push(on_listener(plain_route("web", HOST, "app"), "http"));
     let rule = json!({"backendRefs": [{"name": "app", "port": 80}]});

@@ -261,6 +261,8 @@ async fn connections_reach_services_by_server_name() {
     checks
         .backend(agent.get(80, "pass.test", "/ingress"), "a")
         .await;
+    // `explain` reads the stored configuration.
+    agent.wait_stored().await;
     let runtime = agent.runtime().display().to_string();
     let explained = agent.command(&["explain", "--runtime-dir", &runtime, "https://pass.test/"]);
     let explained = String::from_utf8_lossy(&explained.stdout).into_owned();

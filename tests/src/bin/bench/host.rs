@@ -57,6 +57,10 @@ impl Host {
         SocketAddr::from(([127, 0, 0, 1], self.port))
     }
 
+    fn log(&self) -> PathBuf {
+        self.root.path().join("agent.log")
+    }
+
     fn runtime(&self) -> PathBuf {
         self.root.path().join("r")
     }
@@ -67,7 +71,7 @@ impl Host {
 
     pub(crate) fn start_with(&mut self, flags: &[&str]) -> anyhow::Result<()> {
         let binary = agent_program()?;
-        let log = std::fs::File::create(self.root.path().join("agent.log"))?;
+        let log = std::fs::File::create(self.log())?;
         let child = Command::new(&binary)
             .args(["run", "--allow-local-endpoints", "--address", "127.0.0.1"])
             .arg("--port-map")
@@ -96,6 +100,16 @@ impl Host {
         let deadline = Instant::now() + within;
         let mut last = String::new();
         while Instant::now() < deadline {
+            if let Some(status) = self
+                .agent
+                .as_mut()
+                .map(Child::try_wait)
+                .transpose()?
+                .flatten()
+            {
+                let log = std::fs::read_to_string(self.log()).unwrap_or_default();
+                bail!("the agent ended with {status}: {}", log.trim_end());
+            }
             match self.report() {
                 Ok(report) => {
                     let gateway = measured(&report);

@@ -212,8 +212,9 @@ fn measure(routes: usize, args: &Args) -> anyhow::Result<Figures> {
 
     eprintln!("  first start");
     host.start()?;
+    host.wait_serving(Duration::from_secs(300))?;
     let mut client = Client::new(host.address());
-    client.wait_for("h0.bench.example.com", Duration::from_secs(300), |answer| {
+    client.wait_for("h0.bench.example.com", Duration::from_secs(60), |answer| {
         answer.status == 200
     })?;
     client.wait_for(
@@ -221,7 +222,6 @@ fn measure(routes: usize, args: &Args) -> anyhow::Result<Figures> {
         Duration::from_secs(120),
         |answer| answer.status == 200,
     )?;
-    host.wait_serving(Duration::from_secs(60))?;
 
     eprintln!("  route changes");
     let mut samples = Vec::new();

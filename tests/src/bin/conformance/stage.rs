@@ -188,6 +188,8 @@ async fn follow(cluster: &TestCluster) -> AgentUnderTest {
         .prepare();
     agent.add_flags(&["--kube", "--kubeconfig", &config.to_string_lossy()]);
     agent.add_flags(&["--host", "node", "--concurrency", "1"]);
+    // Tests end by deleting their routes, and several may end at once.
+    agent.add_flags(&["--max-removal-share", "100"]);
     agent.restart();
     agent
 }

@@ -5,9 +5,7 @@ use std::net::Ipv4Addr;
 use serde_json::json;
 use sesame_tests::certs::Authority;
 use sesame_tests::curl;
-use sesame_tests::manifests::{
-    class_with_parameters, gateway, https_listener, plain_route, served, yaml,
-};
+use sesame_tests::manifests::{edge_with, https_listener, plain_route, served, yaml};
 use sesame_tests::wait::eventually;
 
 use crate::inside::{Inside, TIMEOUT};
@@ -19,9 +17,8 @@ pub(crate) fn serve(inside: &Inside) {
     in_runtime(async {
         let (backend, servers) = (backend().await, Authority::new("gateway"));
         let settings = json!({"edge": {"http3": {}}});
-        let [parameters, class] = class_with_parameters("edge", "parameters", &settings);
         let listeners = [https_listener("https", 443, HOST, "cert")];
-        let mut objects = vec![parameters, class, gateway("edge", &listeners)];
+        let mut objects = edge_with(&settings, &listeners);
         objects.extend(served("app", &[backend.address()]));
         objects.push(servers.issue(&[HOST]).secret("cert"));
         objects.push(plain_route("app", HOST, "app"));

@@ -10,9 +10,8 @@ use sesame_tests::certs::Authority;
 use sesame_tests::checks::Checks;
 use sesame_tests::datagrams::{self, DatagramBackend};
 use sesame_tests::manifests::{
-    backend_ref, class_with_parameters, edge, edge_with_parameters, gateway, http_listener,
-    http_route, https_listener, l4_listener, layered, on_listener, over_udp, route, rule_to,
-    served, tls_listener, yaml,
+    backend_ref, edge, edge_with, edge_with_parameters, http_listener, http_route, https_listener,
+    l4_listener, layered, on_listener, over_udp, route, rule_to, served, tls_listener, yaml,
 };
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -189,17 +188,13 @@ async fn clients_cannot_forge_log_fields_or_lines() {
 #[tokio::test(flavor = "multi_thread")]
 async fn connections_and_udp_sessions_are_logged_at_end() {
     let theirs = Authority::new("backends");
-    let [parameters, class] = class_with_parameters(
-        "edge",
-        "parameters",
-        &json!({"edge": {"udpSessionTimeout": "1s"}}),
-    );
+    let spec = json!({"edge": {"udpSessionTimeout": "1s"}});
     let listeners = [
         l4_listener("tcp", 5001, "TCP"),
         tls_listener("pass", 443, "*.pass.test", None),
         l4_listener("udp", 53, "UDP"),
     ];
-    let mut objects = vec![parameters, class, gateway("edge", &listeners)];
+    let mut objects = edge_with(&spec, &listeners);
     let leaf = theirs.issue(&["a.pass.test"]);
     let secure = Backend::start_tls("secure", &leaf).await;
     let dns = DatagramBackend::start("dns").await;

@@ -123,7 +123,7 @@ impl Setup {
 fn configuration() -> Value {
     json!({
         "apiVersion": "projectsesame.io/v1alpha1", "kind": "SesameConfiguration",
-        "metadata": {"name": "logs", "namespace": "bench"},
+        "metadata": {"name": "http3", "namespace": "bench"},
         "spec": {"edge": {"http3": {}}},
     })
 }
@@ -137,7 +137,7 @@ fn gateway(mut secret: Value) -> [Value; 2] {
         "spec": {
             "gatewayClassName": "sesame",
             "infrastructure": {"parametersRef": {
-                "group": "projectsesame.io", "kind": "SesameConfiguration", "name": "logs",
+                "group": "projectsesame.io", "kind": "SesameConfiguration", "name": "http3",
             }},
             "listeners": [{
                 "name": "https", "port": 80, "protocol": "HTTPS",
