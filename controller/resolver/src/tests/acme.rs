@@ -1,0 +1,152 @@
+//! Which certificates annotated Gateways request.
+
+use super::{gateway, objects, world};
+use crate::context::ResolvedFor;
+use crate::{Options, Resolution, resolve};
+use sesame_kinds::api::NamespacedName;
+use sesame_kinds::status::ConditionType;
+use sesame_kinds::world::AnyObject;
+
+const LISTENERS: &str = "
+- {name: http, port: 80, protocol: HTTP}
+- {name: other, port: 8080, protocol: HTTP}
+- {name: a, port: 443, protocol: HTTPS, hostname: a.test, tls: {certificateRefs: [{name: pair}]}}
+- {name: b, port: 443, protocol: HTTPS, hostname: b.test, tls: {certificateRefs: [{name: pair}]}}
+";
+
+fn options(acme: &str) -> Options {
+    let text = format!(
+        "kind: SesameConfiguration\nmetadata: {{name: own, namespace: web}}\nspec: {{acme: {{{acme}}}}}"
+    );
+    let configuration = match objects(&text).remove(0) {
+        AnyObject::SesameConfiguration(found) => found,
+        other => panic!("{other:?}"),
+    };
+    Options {
+        configuration: Some(configuration),
+        ..Options::default()
+    }
+}
+
+fn annotated(listeners: &str, value: &str, more: &str) -> String {
+    let annotation = format!("metadata: {{annotations: {{projectsesame.io/acme: '{value}'}}, ");
+    gateway(listeners).replacen("metadata: {", &annotation, 1) + more
+}
+
+fn found(yaml: &str, options: &Options) -> Resolution {
+    resolve(&world(yaml), options)
+}
+
+fn message(resolution: &Resolution) -> &str {
+    let conditions = resolution.gateway_conditions();
+    let accepted = conditions
+        .iter()
+        .find(|it| it.type_ == ConditionType::Accepted);
+    &accepted.expect("Accepted").message
+}
+
+#[test]
+fn listeners_of_a_secret_share_one_request() {
+    let agreed = options("termsAgreed: true");
+    let resolution = found(&annotated(LISTENERS, "true", ""), &agreed);
+    let requests = &resolution.certificate_requests;
+    let request = &requests[&NamespacedName::new("web", "pair")];
+    assert_eq!(requests.len(), 1);
+    assert_eq!(
+        request.hostnames,
+        ["a.test".to_owned(), "b.test".to_owned()].into()
+    );
+    let parents: Vec<_> = request
+        .parents
+        .iter()
+        .map(|it| (&*it.listener, it.port))
+        .collect();
+    assert_eq!(parents, [("http", 80)]);
+    for (annotation, settings) in [("false", "termsAgreed: true"), ("true", "")] {
+        let yaml = annotated(LISTENERS, annotation, "");
+        assert!(
+            found(&yaml, &options(settings))
+                .certificate_requests
+                .is_empty()
+        );
+    }
+}
+
+#[test]
+fn own_secrets_are_not_requested() {
+    let agreed = options("termsAgreed: true");
+    let secret = |labels: &str| {
+        let secret = "---\nkind: Secret\nmetadata: {name: pair, namespace: web, labels: ";
+        annotated(LISTENERS, "true", &format!("{secret}{{{labels}}}}}\n"))
+    };
+    assert!(found(&secret(""), &agreed).certificate_requests.is_empty());
+    let ours = found(&secret("projectsesame.io/acme: certificate"), &agreed);
+    assert!(
+        ours.certificate_requests
+            .values()
+            .all(|request| request.exists)
+    );
+    assert_eq!(ours.certificate_requests.len(), 1);
+}
+
+#[test]
+fn obstacles_are_in_accepted_condition() {
+    let https = |rest: &str| format!("- {{name: s, port: 443, protocol: HTTPS, {rest}}}\n");
+    let http = "- {name: http, port: 80, protocol: HTTP, hostname: b.test}\n";
+    let pair = "tls: {certificateRefs: [{name: pair}]}";
+    let named = https(&format!("hostname: a.test, {pair}"));
+    let elsewhere = "hostname: a.test, tls: {certificateRefs: [{name: pair, namespace: x}]}";
+    let (yes, dns) = ("termsAgreed: true", "termsAgreed: true, challenge: DNS01");
+    for (listeners, annotation, acme, words) in [
+        (
+            named.clone(),
+            "yes",
+            yes,
+            "\"yes\": expected \"true\" or \"false\"",
+        ),
+        (
+            named.clone(),
+            "true",
+            "",
+            "spec.acme.termsAgreed is not true",
+        ),
+        (https(pair), "true", yes, "has no valid hostname"),
+        (
+            https(&format!("hostname: '*.a.test', {pair}")),
+            "true",
+            yes,
+            "only with spec.acme.challenge DNS01",
+        ),
+        (
+            named.clone() + http,
+            "true",
+            yes,
+            "no HTTP listener for \"a.test\"",
+        ),
+        (https(elsewhere), "true", yes, "in another namespace"),
+        (named, "true", dns, "works only on hosts"),
+    ] {
+        let mut options = options(acme);
+        options.resolved_for = ResolvedFor::Cluster;
+        let resolution = found(&annotated(&listeners, annotation, ""), &options);
+        let message = message(&resolution);
+        assert!(message.contains(words), "{words}: {message}");
+        assert!(resolution.certificate_requests.is_empty(), "{words}");
+    }
+}
+
+#[test]
+fn rejected_listeners_request_no_certificates() {
+    let agreed = options("termsAgreed: true");
+    // The second listener conflicts with the first.
+    let conflict = "
+- {name: http, port: 80, protocol: HTTP}
+- {name: a, port: 443, protocol: HTTPS, hostname: a.test, tls: {certificateRefs: [{name: a}]}}
+- {name: b, port: 443, protocol: HTTPS, hostname: a.test, tls: {certificateRefs: [{name: b}]}}
+- {name: c, port: 443, protocol: HTTPS, hostname: c.test, tls: {certificateRefs: [{name: c}]}}
+";
+    let resolution = found(&annotated(conflict, "true", ""), &agreed);
+    let requests = resolution.certificate_requests.keys();
+    let names: Vec<&str> = requests.map(|secret| &*secret.name).collect();
+    assert!(names.contains(&"c") && !names.contains(&"b"), "{names:?}");
+}

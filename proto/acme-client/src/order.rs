@@ -1,0 +1,327 @@
+//! One order: challenges, validation, a new key, and the certificate.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use instant_acme::{
+    Account, AuthorizationStatus, ChallengeType, Error, Identifier, NewOrder, Order, OrderStatus,
+    RetryPolicy,
+};
+use jiff::Timestamp;
+use rcgen::{CertificateParams, DistinguishedName, KeyPair, PublicKeyData as _};
+use sesame_acme::{CertificateRequest, Challenge, ChallengeMethod, IssuedPair};
+use sesame_kinds::api::NamespacedName;
+
+use crate::account;
+use crate::http::RetryAfter;
+use crate::keeper::AcmeHost;
+
+/// Why an order failed. Never contains key material.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct OrderError {
+    /// The problem, and how to solve it if that is known.
+    pub message: String,
+    /// True if the CA reported a rate limit.
+    pub is_limited: bool,
+    /// Delay that the CA asked for.
+    pub retry_after: Option<Duration>,
+}
+
+impl OrderError {
+    pub(crate) fn new(message: impl Into<String>) -> Self {
+        Self {
+            message: message.into(),
+            is_limited: false,
+            retry_after: None,
+        }
+    }
+}
+
+impl From<Error> for OrderError {
+    fn from(error: Error) -> Self {
+        let is_limited = matches!(
+            &error,
+            Error::Api(problem) if problem.r#type.as_deref() == Some(RATE_LIMITED)
+        );
+        Self {
+            message: format!("the CA: {error}"),
+            is_limited,
+            retry_after: None,
+        }
+    }
+}
+
+const RATE_LIMITED: &str = "urn:ietf:params:acme:error:rateLimited";
+const NO_ACCOUNT: &str = "urn:ietf:params:acme:error:accountDoesNotExist";
+/// Timeout for an order, or for each of its hostnames if the operator's program adds records.
+const TIMEOUT: Duration = Duration::from_secs(600);
+/// How long the CA may take to validate, and to issue.
+const POLL: RetryPolicy = RetryPolicy::new()
+    .initial_delay(Duration::from_millis(500))
+    .backoff(1.5)
+    .timeout(Duration::from_secs(120));
+
+/// What must be removed after an order, in any case.
+#[derive(Default)]
+struct Presented {
+    http: Vec<Challenge>,
+    dns: Vec<(String, String)>,
+}
+
+pub(crate) async fn order(
+    host: &impl AcmeHost,
+    secret: &NamespacedName,
+    request: &CertificateRequest,
+) -> Result<IssuedPair, OrderError> {
+    let retry_after = RetryAfter::default();
+    let mut presented = Presented::default();
+    let issuing = issue(host, secret, request, &retry_after, &mut presented);
+    let deadline = deadline(request);
+    // Challenges are removed after it.
+    let issued = tokio::time::timeout(deadline, issuing).await;
+    let issued = issued.unwrap_or_else(|_| {
+        Err(OrderError::new(format!(
+            "the order was not complete in {deadline:?}"
+        )))
+    });
+    let Presented { http, dns } = presented;
+    for challenge in http {
+        if let Err(error) = host.withdraw(&challenge).await {
+            let name = challenge.object_name();
+            tracing::warn!(%name, %error, "cannot remove the objects of an ACME challenge");
+        }
+    }
+    for (hostname, value) in dns {
+        if let Err(error) = host.remove_record(&hostname, &value).await {
+            tracing::warn!(%hostname, %error, "cannot remove the TXT record of an ACME challenge");
+        }
+    }
+    issued.map_err(|error| explained(error, request, retry_after.take()))
+}
+
+fn deadline(request: &CertificateRequest) -> Duration {
+    match request.issuer.method {
+        ChallengeMethod::Http01 => TIMEOUT,
+        ChallengeMethod::Dns01 => {
+            let hostnames = u32::try_from(request.hostnames.len()).unwrap_or(u32::MAX);
+            TIMEOUT.saturating_mul(hostnames.max(1))
+        }
+    }
+}
+
+/// A CA that asks for a delay is overloaded, or has a limit.
+fn explained(
+    error: OrderError,
+    request: &CertificateRequest,
+    retry_after: Option<Duration>,
+) -> OrderError {
+    let OrderError {
+        mut message,
+        is_limited,
+        retry_after: _,
+    } = error;
+    if message.contains(NO_ACCOUNT) {
+        let record = account::record_name(&request.issuer.directory);
+        message = format!(
+            "{message}; remove {record} from the controller's Secret sesame-acme-…, or the file \
+             record-{record} from acme in the agent's state directory, to create another account"
+        );
+    }
+    OrderError {
+        message,
+        is_limited: is_limited || retry_after.is_some(),
+        retry_after,
+    }
+}
+
+async fn issue(
+    host: &impl AcmeHost,
+    secret: &NamespacedName,
+    request: &CertificateRequest,
+    retry_after: &RetryAfter,
+    presented: &mut Presented,
+) -> Result<IssuedPair, OrderError> {
+    let account = account::open(host, &request.issuer, retry_after).await?;
+    let mut order = new_order(&account, &request.hostnames).await?;
+    present_all(host, secret, request, &mut order, presented).await?;
+    for challenge in &presented.http {
+        host.served(challenge, request)
+            .await
+            .map_err(OrderError::new)?;
+    }
+    accept_all(request.issuer.method, &mut order).await?;
+    if order.poll_ready(&POLL).await? != OrderStatus::Ready {
+        return Err(refusal(&mut order).await);
+    }
+    let key = KeyPair::generate().map_err(|error| internal(&error))?;
+    let names: Vec<String> = request.hostnames.iter().cloned().collect();
+    let mut parameters = CertificateParams::new(names).map_err(|error| internal(&error))?;
+    parameters.distinguished_name = DistinguishedName::new();
+    let signing_request = parameters
+        .serialize_request(&key)
+        .map_err(|error| internal(&error))?;
+    order.finalize_csr(signing_request.der()).await?;
+    let pair = IssuedPair {
+        chain: order.poll_certificate(&POLL).await?,
+        key: key.serialize_pem(),
+    };
+    let public = key.subject_public_key_info();
+    let checked = pair.check(&request.hostnames, &public, Timestamp::now());
+    checked.map_err(|error| OrderError::new(error.to_string()))?;
+    Ok(pair)
+}
+
+fn internal(error: &rcgen::Error) -> OrderError {
+    OrderError::new(format!("cannot create a key: {error}"))
+}
+
+async fn new_order(account: &Account, hostnames: &BTreeSet<String>) -> Result<Order, OrderError> {
+    let identifiers = hostnames.iter().cloned().map(Identifier::Dns);
+    let identifiers: Vec<Identifier> = identifiers.collect();
+    Ok(account.new_order(&NewOrder::new(&identifiers)).await?)
+}
+
+async fn present_all(
+    host: &impl AcmeHost,
+    secret: &NamespacedName,
+    request: &CertificateRequest,
+    order: &mut Order,
+    presented: &mut Presented,
+) -> Result<(), OrderError> {
+    let kind = kind(request.issuer.method);
+    let mut authorizations = order.authorizations();
+    while let Some(authorization) = authorizations.next().await {
+        let mut authorization = authorization?;
+        match authorization.status {
+            // The CA remembers an earlier validation.
+            AuthorizationStatus::Valid => continue,
+            AuthorizationStatus::Pending => {}
+            status => return Err(OrderError::new(format!("an authorization is {status:?}"))),
+        }
+        let Some(challenge) = authorization.challenge(kind.clone()) else {
+            return Err(OrderError::new(format!(
+                "the CA offers no {kind:?} challenge; choose another spec.acme.challenge"
+            )));
+        };
+        let Identifier::Dns(hostname) = challenge.identifier().identifier.clone() else {
+            return Err(OrderError::new(
+                "the CA asks to validate a name that is not a hostname",
+            ));
+        };
+        // The CA must not make the Gateway serve other hosts.
+        let wildcard = format!("*.{hostname}");
+        if !request.hostnames.contains(&hostname) && !request.hostnames.contains(&wildcard) {
+            let why = format!("the CA asks to validate {hostname:?}, which was not ordered");
+            return Err(OrderError::new(why));
+        }
+        let answer = challenge.key_authorization();
+        match request.issuer.method {
+            ChallengeMethod::Http01 => {
+                let namespace = &secret.namespace;
+                let token = &challenge.token;
+                let http = Challenge::new(namespace, &hostname, token, answer.as_str());
+                let http = http.map_err(|error| OrderError::new(error.to_string()))?;
+                presented.http.push(http.clone());
+                host.present(&http, request)
+                    .await
+                    .map_err(OrderError::new)?;
+            }
+            ChallengeMethod::Dns01 => {
+                let record = (hostname, answer.dns_value());
+                presented.dns.push(record.clone());
+                let added = host.add_record(&record.0, &record.1).await;
+                added.map_err(OrderError::new)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+async fn accept_all(method: ChallengeMethod, order: &mut Order) -> Result<(), OrderError> {
+    let mut authorizations = order.authorizations();
+    while let Some(authorization) = authorizations.next().await {
+        let mut authorization = authorization?;
+        if authorization.status == AuthorizationStatus::Pending
+            && let Some(mut challenge) = authorization.challenge(kind(method))
+        {
+            challenge.set_ready().await?;
+        }
+    }
+    Ok(())
+}
+
+fn kind(method: ChallengeMethod) -> ChallengeType {
+    match method {
+        ChallengeMethod::Http01 => ChallengeType::Http01,
+        ChallengeMethod::Dns01 => ChallengeType::Dns01,
+    }
+}
+
+/// Explains why the CA rejected the order. The reason is in the challenges.
+async fn refusal(order: &mut Order) -> OrderError {
+    let mut reasons = Vec::new();
+    let mut authorizations = order.authorizations();
+    while let Some(Ok(mut authorization)) = authorizations.next().await {
+        if authorization.refresh().await.is_err() {
+            continue;
+        }
+        let failed = authorization
+            .challenges
+            .iter()
+            .filter_map(|it| it.error.as_ref());
+        reasons.extend(failed.map(ToString::to_string));
+    }
+    if reasons.is_empty() {
+        reasons.push("the order is invalid, without a reason".to_owned());
+    }
+    OrderError::new(format!("the CA could not validate: {}", reasons.join("; ")))
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::collections::BTreeSet;
+
+    use sesame_acme::AcmeIssuer;
+
+    use super::*;
+
+    pub(crate) fn request(method: ChallengeMethod, hostnames: &[&str]) -> CertificateRequest {
+        CertificateRequest {
+            gateways: BTreeSet::new(),
+            hostnames: hostnames.iter().map(|&name| name.to_owned()).collect(),
+            parents: BTreeSet::new(),
+            issuer: AcmeIssuer {
+                directory: "https://ca.test".to_owned(),
+                email: None,
+                method,
+                ca_bundle: None,
+            },
+            exists: false,
+        }
+    }
+
+    #[test]
+    fn deadline_grows_with_records_of_hook() {
+        let names = ["a.test", "b.test", "c.test"];
+        let deadline = |method, names| deadline(&request(method, names));
+        assert_eq!(deadline(ChallengeMethod::Http01, &names), TIMEOUT);
+        assert_eq!(deadline(ChallengeMethod::Dns01, &names), TIMEOUT * 3);
+        assert_eq!(deadline(ChallengeMethod::Dns01, &[]), TIMEOUT);
+    }
+
+    #[test]
+    fn errors_name_remedy_and_limit() {
+        let request = request(ChallengeMethod::Http01, &["a.test"]);
+        let delay = Some(Duration::from_secs(5));
+        let found = explained(OrderError::new("503"), &request, delay);
+        assert!(found.is_limited);
+        assert_eq!(found.retry_after, delay);
+        let error = OrderError::new(format!("the CA: API error ({NO_ACCOUNT})"));
+        let found = explained(error, &request, None);
+        assert!(!found.is_limited);
+        let record = account::record_name("https://ca.test");
+        let remedy = format!("; remove {record} from the controller's Secret");
+        assert!(found.message.contains(&remedy), "{}", found.message);
+    }
+}

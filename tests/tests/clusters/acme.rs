@@ -1,0 +1,129 @@
+//! Certificates by ACME in a cluster, from a real ACME server.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use sesame_tests::acme::Pebble;
+use sesame_tests::agent::{Setup, TEST_TIMEOUT};
+use sesame_tests::backend::Backend;
+use sesame_tests::certs::Authority;
+use sesame_tests::cluster::Channel;
+use sesame_tests::controller::{ControllerUnderTest, deployed, give_rights};
+use sesame_tests::followed::follow_as;
+use sesame_tests::handshakes::Handshake;
+use sesame_tests::load::{Load, Plan};
+use sesame_tests::manifests::{
+    GATEWAY, class_with_parameters, gateway, http_listener, http_route, https_listener, rule_to,
+    served,
+};
+use sesame_tests::network::{self, BACKENDS};
+use sesame_tests::ports::free_port;
+use sesame_tests::wait::{eventually, holds};
+
+const SECRETS: &str = "/api/v1/namespaces/default/secrets";
+const ROUTES: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/httproutes";
+const EVENTS: &str = "/apis/events.k8s.io/v1/namespaces/default/events";
+/// Longer than the lifetime of the certificates here.
+const RENEWED: Duration = Duration::from_secs(90);
+
+fn objects(acme: &Value, backend: &Backend) -> Vec<Value> {
+    let mut objects = class_with_parameters(GATEWAY, "acme", &json!({"acme": acme})).to_vec();
+    let listeners = [
+        http_listener("http", 80, ""),
+        https_listener("https", 443, "a.test", "pair"),
+        https_listener("own", 443, "own.test", "own"),
+    ];
+    let mut gateway = gateway(GATEWAY, &listeners);
+    gateway["metadata"]["annotations"] = json!({"projectsesame.io/acme": "true"});
+    objects.push(gateway);
+    objects.extend(served("a", &[backend.address()]));
+    objects.push(http_route("a", &[], &[rule_to("a", &[])]));
+    objects
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn controller_orders_and_renews_under_load() {
+    if !network::inside_own("controller_orders_and_renews_under_load") {
+        return;
+    }
+    let cluster = deployed(Channel::Standard).await;
+    give_rights(&cluster, "acme.yaml").await;
+    let controller = ControllerUnderTest::start(&cluster, &[]).await;
+    controller.wait_ready().await;
+    let setup = Setup::with_ports(&[80, 443]).unmapped();
+    let agent = follow_as(&cluster, setup, &[]).await;
+    let pebble = Pebble::start(agent.address(80), 60).await;
+    let backend = Backend::start_at("a", (BACKENDS, 0).into())
+        .await
+        .expect("an address");
+    let own = Authority::new("own").issue(&["own.test"]).secret("own");
+    cluster.apply_all(&[own]).await;
+    let mut unreachable = pebble.settings();
+    unreachable["directory"] = json!(format!("https://localhost:{}/dir", free_port()));
+    cluster.apply_all(&objects(&unreachable, &backend)).await;
+    let explained = |events: &Value| {
+        let mut items = events["items"].as_array().into_iter().flatten();
+        items.any(|event| {
+            let note = event["note"].as_str().unwrap_or_default();
+            event["reason"] == "CertificateNotOrdered" && note.contains("Secret default/pair")
+        })
+    };
+    cluster
+        .until("an Event about the failure", EVENTS, explained)
+        .await;
+    // A corrected request does not wait.
+    cluster
+        .apply_all(&objects(&pebble.settings(), &backend))
+        .await;
+
+    let trust = pebble.trust().await;
+    let request = agent.get(443, "a.test", "/").tls("a.test", &trust);
+    eventually("the certificate is served", RENEWED, async || {
+        let sent = request.send().await.map_err(|error| format!("{error:#}"));
+        let log = || format!("{}\n{}", controller.log_tail(), pebble.log());
+        holds(sent.is_ok_and(|reply| reply.status == 200), log)
+    })
+    .await;
+    let secret = cluster.get(&format!("{SECRETS}/pair")).await;
+    assert_eq!(secret["type"], "kubernetes.io/tls");
+    assert_eq!(
+        secret["metadata"]["labels"]["projectsesame.io/acme"],
+        "certificate"
+    );
+    assert_eq!(secret["metadata"]["ownerReferences"][0]["kind"], "Gateway");
+
+    let client = Handshake::with(agent.address(443), "a.test", &trust);
+    let certificate = async || {
+        client
+            .shake()
+            .await
+            .expect("a handshake")
+            .certificate
+            .to_vec()
+    };
+    let first = certificate().await;
+    let load = Load::start(&Plan::new(vec![request, agent.get(80, "a.test", "/")]));
+    eventually("the certificate is renewed", RENEWED, async || {
+        let now = certificate().await;
+        holds(now != first, || {
+            format!("{}\n{}", controller.log_tail(), pebble.log())
+        })
+    })
+    .await;
+    let report = load.stop().await;
+    report.clean("renewal of a certificate by ACME in a cluster");
+
+    let no_challenge = |routes: &Value| {
+        routes["items"]
+            .as_array()
+            .is_some_and(|items| items.len() == 1)
+    };
+    tokio::time::timeout(
+        TEST_TIMEOUT,
+        cluster.until("no challenge", ROUTES, no_challenge),
+    )
+    .await
+    .expect("removed in time");
+    let own = cluster.get(&format!("{SECRETS}/own")).await;
+    assert_eq!(own["metadata"]["labels"], Value::Null, "{own:#}");
+}
