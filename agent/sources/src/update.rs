@@ -16,7 +16,7 @@ use sesame_proto::signature::TrustedKeys;
 use sesame_resolver::ResolvedGateway;
 
 use super::problem::SourceProblem;
-use sesame_proto::encoded::EncodedSnapshot;
+use sesame_proto::encoded::{EncodedSnapshot, Entry};
 
 /// Keys that may sign the content. `None` accepts unsigned content, so anyone who can write to the
 /// source is trusted.
@@ -67,6 +67,50 @@ pub struct GatewayRevision {
     pub encoded: Arc<EncodedSnapshot>,
     /// The manifest's revision, if there is a manifest.
     pub manifest_revision: Option<String>,
+    /// Whether this host may serve the revision.
+    pub staging: Staging,
+    /// Current endpoint sets that only hosts with an older revision use.
+    pub others: Arc<[Entry]>,
+}
+
+/// Whether a host may serve a revision.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Staging {
+    /// No rollout is under way.
+    #[default]
+    Immediate,
+    /// The host may serve the revision, but other hosts must wait.
+    Released {
+        /// True while the controller compares the requests of hosts.
+        is_compared: bool,
+    },
+    /// The host keeps its last revision.
+    Waits {
+        /// Why, for its status.
+        why: String,
+        /// True while the controller compares the requests of hosts.
+        is_compared: bool,
+    },
+    /// All hosts return to the revision with this digest.
+    Undone(String),
+    /// The revision is in a bundle, and the host comes after other hosts.
+    Ring {
+        /// Stage of the host, from 1.
+        ring: usize,
+        /// Unix timestamp from which the host may serve the revision. `None` until an operator
+        /// accepts it.
+        opens: Option<i64>,
+    },
+}
+
+impl Staging {
+    /// Returns true while the controller compares hosts.
+    pub fn is_compared(&self) -> bool {
+        match self {
+            Self::Released { is_compared } | Self::Waits { is_compared, .. } => *is_compared,
+            Self::Immediate | Self::Undone(_) | Self::Ring { .. } => false,
+        }
+    }
 }
 
 impl GatewayRevision {
@@ -80,6 +124,8 @@ impl GatewayRevision {
             gateway,
             encoded,
             manifest_revision: Some(revision),
+            staging: Staging::Immediate,
+            others: Arc::default(),
         }
     }
 }
@@ -95,6 +141,8 @@ impl From<ResolvedGateway> for GatewayRevision {
             gateway,
             encoded: Arc::new(EncodedSnapshot::new(&snapshot, keys)),
             manifest_revision: None,
+            staging: Staging::Immediate,
+            others: Arc::default(),
         }
     }
 }

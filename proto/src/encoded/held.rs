@@ -19,6 +19,13 @@ impl EncodedSnapshot {
     /// get the addresses.
     #[must_use]
     pub fn with_material_of(&self, newer: &Self) -> Self {
+        self.with_material(newer, &[])
+    }
+
+    /// Like [`with_material_of`](Self::with_material_of), but `others` are current endpoint sets
+    /// that `newer` does not use.
+    #[must_use]
+    pub fn with_material(&self, newer: &Self, others: &[Entry]) -> Self {
         let mut rest = self.rest().clone();
         let pairs = self.newer_keys(newer, &mut rest);
         for bundle in &newer.rest().trust_bundles {
@@ -38,8 +45,11 @@ impl EncodedSnapshot {
                 take_key_sets(policy, new);
             }
         }
-        let is_gone =
-            |name: &str| place(&newer.endpoints, name).is_err() && !EndpointSet::counts_hosts(name);
+        let is_gone = |name: &str| {
+            place(&newer.endpoints, name).is_err()
+                && !EndpointSet::counts_hosts(name)
+                && !others.iter().any(|other| other.name() == name)
+        };
         let gone = self.endpoints.iter().filter(|it| is_gone(it.name()));
         let emptied = gone.map(|set| {
             Entry::new(&EndpointSet {
@@ -50,6 +60,7 @@ impl EncodedSnapshot {
         let emptied: Vec<Entry> = emptied.collect();
         let changed = self.with_changed_endpoints(newer.endpoint_entries());
         let changed = changed.with_changed_endpoints(&emptied);
+        let changed = changed.with_changed_endpoints(others);
         if rest == *self.rest() && *pairs == *self.keys {
             return changed;
         }
@@ -342,6 +353,17 @@ mod tests {
         expected[0].listeners[1].tls = Some(TlsTermination::default());
         assert_eq!(held.snapshot().ports, expected);
         assert_eq!(owned::listeners(&held.snapshot()), owned::listeners(&old));
+    }
+
+    #[test]
+    fn sets_of_waiting_hosts_keep_current_endpoints() {
+        let (old, new) = (version(1), version(2));
+        let mut fewer = new.snapshot();
+        let other = Entry::new(&fewer.endpoints.remove(0));
+        let newer = EncodedSnapshot::new(&fewer, new.keys().to_vec());
+        let held = old.with_material(&newer, &[other]);
+        assert_eq!(held.endpoints(), new.endpoints());
+        assert_eq!(held.staged_digest(), old.staged_digest());
     }
 
     #[test]

@@ -8,6 +8,7 @@ mod entry;
 mod held;
 mod pieces;
 mod route_tables;
+mod staged;
 mod substitutes;
 
 use std::collections::{BTreeMap, HashSet};

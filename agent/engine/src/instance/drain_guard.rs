@@ -172,6 +172,7 @@ mod tests {
             hold_draining: true,
             approved: String::new(),
             windows: windows.to_vec(),
+            ..Rollout::default()
         };
         // Sunday 23:00 to Monday 01:00.
         let night = rollout(&[window(WEEK - 60, 120)]);

@@ -9,6 +9,7 @@ mod persister;
 mod publisher;
 mod removal_guard;
 mod replacement;
+mod rollout_guard;
 mod serving;
 mod start;
 mod target_selector;

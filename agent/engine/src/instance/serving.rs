@@ -2,6 +2,7 @@
 
 mod clean_up;
 mod notes;
+mod traffic;
 mod turns;
 
 use std::time::{Duration, Instant};
@@ -10,6 +11,7 @@ use tokio::sync::{mpsc, watch};
 use tracing::Instrument as _;
 
 use self::clean_up::CleanUp;
+use self::traffic::TrafficCounter;
 use super::drain::Drain;
 use super::drain_guard::HeldDrain;
 use super::pacing::Pacing;
@@ -47,6 +49,7 @@ pub(super) struct Serving {
     /// True if Envoy did not accept the last part that was applied early.
     refused_ahead: bool,
     clean_up: CleanUp,
+    traffic: TrafficCounter,
     states: watch::Receiver<State>,
     state: State,
     stop: watch::Receiver<Option<Ending>>,
@@ -90,6 +93,7 @@ impl Serving {
             turn: None,
             refused_ahead: false,
             clean_up: CleanUp::default(),
+            traffic: TrafficCounter::default(),
             state: State::Starting { pid: None },
             stop,
             live,
@@ -107,6 +111,7 @@ impl Serving {
                 continue;
             }
             self.record_held().await;
+            self.count_traffic_if_due().await;
             self.instance.record_busy(false);
             let event = self.next(&mut commands, retry).await;
             self.instance.record_busy(true);
@@ -202,6 +207,7 @@ impl Serving {
             .filter(|_| self.unpublished && self.state.is_live());
         let clean_up = self.clean_up.due().filter(|_| self.may_clean_up());
         let fit = self.publisher.next_fit();
+        let traffic = self.traffic_due();
         let mut from_source = false;
         let unpublished = tokio::select! {
             Some(command) = commands.recv() => return InstanceEvent::Command(command),
@@ -223,6 +229,7 @@ impl Serving {
                 apply_settings(&mut self.selector, &mut self.live)
             }
             () = until(recheck) => self.selector.recheck(),
+            () = until(traffic) => false,
             _ = self.stop.wait_for(Option::is_some) => return InstanceEvent::Stop,
             () = tokio::time::sleep(RETRY), if retry => false,
             unproven = self.publisher.handshakes.finished() => {

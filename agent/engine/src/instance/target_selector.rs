@@ -12,6 +12,7 @@ use tokio::sync::watch;
 use super::drain_guard::{DrainGuard, HeldDrain};
 use super::overlap::Overlap;
 use super::removal_guard::RemovalGuard;
+use super::rollout_guard::{self, StoredGenerations};
 use crate::engine::SourceState;
 use crate::target::Target;
 use crate::{accepted, history, kept_keys};
@@ -35,6 +36,8 @@ pub(super) struct TargetSelector {
     pinned: Option<u64>,
     /// Why the source's newest target is held.
     held: Option<String>,
+    /// Why the newest revision waits for its rollout.
+    waiting: Option<String>,
 }
 
 impl TargetSelector {
@@ -58,6 +61,7 @@ impl TargetSelector {
             source,
             pinned: None,
             held: None,
+            waiting: None,
             directory,
             sealing,
         };
@@ -98,6 +102,16 @@ impl TargetSelector {
         }
     }
 
+    /// Returns why the newest revision waits for its rollout.
+    pub(super) fn waiting(&self) -> Option<String> {
+        self.waiting.clone().filter(|_| self.pinned.is_none())
+    }
+
+    /// Returns true while a rollout compares this host with others.
+    pub(super) fn is_compared(&self) -> bool {
+        self.source.staging.is_compared()
+    }
+
     pub(super) fn held_drain(&self) -> Option<&HeldDrain> {
         let held = self.drains.held();
         held.filter(|_| self.pinned.is_none() && self.held.is_none())
@@ -106,7 +120,9 @@ impl TargetSelector {
     /// Returns the time at which [`TargetSelector::recheck`] must be called next.
     pub(super) fn next(&self) -> Option<Instant> {
         let drains = self.drains.next(Timestamp::now());
-        let guards = self.guard.next().into_iter().chain(drains);
+        let ring = rollout_guard::next(&self.source, Timestamp::now());
+        let ring = ring.filter(|_| self.waiting.is_some());
+        let guards = self.guard.next().into_iter().chain(drains).chain(ring);
         let guards = guards.filter(|_| self.pinned.is_none());
         guards.chain(self.overlap.next()).min()
     }
@@ -120,7 +136,8 @@ impl TargetSelector {
                 self.source = newer;
                 return Some(self.recheck());
             }
-            if self.held_drain().is_some() && self.is_needed_elsewhere(&self.chosen) {
+            let is_held = self.held_drain().is_some() || self.waiting.is_some();
+            if is_held && self.is_needed_elsewhere(&self.chosen) {
                 return Some(self.recheck());
             }
         }
@@ -164,6 +181,13 @@ impl TargetSelector {
     }
 
     fn choose(&mut self, served: &Arc<Target>) {
+        if let Some((kept, why)) = self.waits(served) {
+            self.forget_held();
+            self.waiting = Some(why);
+            self.chosen = kept;
+            return;
+        }
+        self.waiting = None;
         self.chosen = if self.is_let_through(Some(served)) {
             let held = self.drains.hold(served, &self.source, Timestamp::now());
             held.filter(|held| !self.is_needed_elsewhere(held))
@@ -203,7 +227,8 @@ impl TargetSelector {
         if self.pinned.is_some() {
             return "rolled back; run `sesame-agent resume` to follow the source again";
         }
-        let is_held = [self.guard.open(), self.drains.open()];
+        let waits = self.waiting.take().is_some();
+        let is_held = [self.guard.open(), self.drains.open(), waits];
         if !is_held.contains(&true) {
             return "nothing is held";
         }
@@ -231,9 +256,16 @@ impl TargetSelector {
             return Ok("not rolled back; nothing to undo".to_owned());
         }
         self.forget_held();
-        self.chosen = Arc::clone(&self.source);
+        let reply = if let Some((kept, why)) = self.waits(&self.chosen) {
+            let reply = format!("following the source again: {why}");
+            (self.chosen, self.waiting) = (kept, Some(why));
+            reply
+        } else {
+            self.chosen = Arc::clone(&self.source);
+            "following the source again".to_owned()
+        };
         self.update_selected();
-        Ok("following the source again".to_owned())
+        Ok(reply)
     }
 
     fn go_back(&mut self, number: u64) -> Result<(), String> {
@@ -252,7 +284,18 @@ impl TargetSelector {
     fn forget_held(&mut self) {
         self.guard.open();
         self.drains.open();
-        self.held = None;
+        (self.held, self.waiting) = (None, None);
+    }
+
+    /// Returns the target to serve while the newest revision waits for its rollout, with the
+    /// reason.
+    fn waits(&self, served: &Arc<Target>) -> Option<(Arc<Target>, String)> {
+        let stored = StoredGenerations {
+            directory: &self.directory,
+            sealing: &self.sealing,
+        };
+        let held = rollout_guard::hold(served, &self.source, &stored, Timestamp::now())?;
+        (!self.is_needed_elsewhere(&held.0)).then_some(held)
     }
 
     fn is_let_through(&mut self, served: Option<&Target>) -> bool {

@@ -1,11 +1,13 @@
 //! Targets for the time until a change is approved.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 
 use super::{Target, render_difference};
 use crate::addresses::overlap;
-use sesame_proto::encoded::EncodedSnapshot;
+use sesame_proto::encoded::{EncodedSnapshot, Entry};
+use sesame_sources::update::Staging;
 
 impl Target {
     /// Returns as much of `newer` as does not drain the owner's listeners: its routes and backends
@@ -19,6 +21,26 @@ impl Target {
             self.changed_to(routes.unwrap_or_else(material), newer),
             whole,
         )
+    }
+
+    /// Returns this target with the endpoints, keys, CA certificates and key sets of `newer`, for a
+    /// host that may not serve `newer` yet.
+    pub(crate) fn waiting_for(&self, newer: &Self) -> Self {
+        let others = match newer.staging {
+            // A bundle has no endpoints of Services that only the older revision uses.
+            Staging::Ring { .. } => self.endpoints_without(newer),
+            _ => newer.others.to_vec(),
+        };
+        let encoded = self.encoded.with_material(&newer.encoded, &others);
+        self.changed_to(encoded, newer)
+    }
+
+    fn endpoints_without(&self, newer: &Self) -> Vec<Entry> {
+        let known = newer.encoded.endpoint_entries().iter().map(Entry::name);
+        let known: BTreeSet<&str> = known.collect();
+        let mut own = self.encoded.endpoint_entries().to_vec();
+        own.retain(|set| !known.contains(set.name()));
+        own
     }
 
     pub(crate) fn shares_socket_with(&self, other: &Self) -> bool {
@@ -53,8 +75,11 @@ impl Target {
             // The controller knows no revision that combines two.
             manifest_revision: self.manifest_revision.clone(),
             retained: Vec::new(),
+            staging: newer.staging.clone(),
+            others: Arc::clone(&newer.others),
             files: Arc::clone(&newer.files),
             revision: OnceLock::new(),
+            staged_digest: OnceLock::new(),
             expiries: OnceLock::new(),
             times: OnceLock::new(),
         }

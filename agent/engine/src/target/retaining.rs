@@ -46,8 +46,11 @@ impl Target {
             cause: self.cause.clone(),
             manifest_revision: self.manifest_revision.clone(),
             retained: certificates,
+            staging: self.staging.clone(),
+            others: Arc::clone(&self.others),
             files: Arc::clone(&self.files),
             revision: self.revision.clone(),
+            staged_digest: self.staged_digest.clone(),
             expiries: OnceLock::new(),
             times: self.times.clone(),
         }

@@ -12,6 +12,7 @@ use sesame_proto::keys::KeyPair;
 use sesame_proto::schema::Snapshot;
 use sesame_proto::signature::TrustedKeys;
 
+use super::ring;
 use crate::update::{GatewayRevision, gateway_of, keys_of, needs_keys};
 
 pub(super) struct BundleRules<'a> {
@@ -19,6 +20,7 @@ pub(super) struct BundleRules<'a> {
     pub(super) required: usize,
     /// Empty means all Gateways.
     pub(super) gateways: &'a [NamespacedName],
+    pub(super) ring: Option<u8>,
     pub(super) identity: Option<&'a HostIdentity>,
     /// Returns key pairs from outside the bundle.
     pub(super) held: &'a dyn Fn(&NamespacedName) -> Vec<KeyPair>,
@@ -85,17 +87,17 @@ fn check(file: &BundleFile<'_>, rules: &BundleRules<'_>) -> Result<GoodBundle, S
     let snapshot = file.snapshot().map_err(message)?;
     let keys = keys(file, &snapshot, &gateway, rules)?;
     let encoded = Arc::new(EncodedSnapshot::new(&snapshot, keys));
+    let staging = ring::staging(snapshot.rollout.as_ref(), file.label().created, rules.ring);
     let revision = file.manifest().revision.clone();
     Ok(GoodBundle {
         sequence: file.label().sequence,
         digest: file.digest(),
         manifest_revision: revision.clone(),
         signers: good.signers,
-        revision: Some(GatewayRevision::of_manifest(
-            gateway.clone(),
-            revision,
-            encoded,
-        )),
+        revision: Some(GatewayRevision {
+            staging,
+            ..GatewayRevision::of_manifest(gateway.clone(), revision, encoded)
+        }),
         gateway,
     })
 }

@@ -9,6 +9,7 @@ mod choose;
 mod conditions;
 mod examine;
 mod report;
+mod ring;
 pub mod state;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -56,6 +57,8 @@ pub struct BundleSettings {
     pub required: usize,
     /// Gateways to serve. Empty means all.
     pub gateways: Vec<NamespacedName>,
+    /// Stage of this host in rollouts, from 1. `None` comes after all stages.
+    pub ring: Option<u8>,
 }
 
 /// The directory as of the last scan.
@@ -196,6 +199,7 @@ impl BundleDirectory {
                 trusted: &self.conditions.trusted,
                 required: self.settings.required,
                 gateways: &self.settings.gateways,
+                ring: self.settings.ring,
                 identity: self.conditions.identity.as_ref(),
                 held: &|gateway| self.keys_of(gateway),
             },

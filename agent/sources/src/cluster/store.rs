@@ -1,6 +1,7 @@
 //! Stores the cluster objects that this host uses, and requests missing ones.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use futures::StreamExt as _;
 use futures::future::BoxFuture;
@@ -23,6 +24,7 @@ use crate::problem::SourceProblem;
 use crate::update::SourceUpdate;
 
 pub(super) struct ClusterStore {
+    host: Arc<str>,
     settings: ClusterSettings,
     clients: watch::Sender<Option<Client>>,
     /// By the value of the Gateway label.
@@ -56,6 +58,7 @@ impl ClusterStore {
         clients: watch::Sender<Option<Client>>,
         known: &[NamespacedName],
     ) -> Self {
+        let host: Arc<str> = Arc::from(settings.host.as_str());
         let ours = known
             .iter()
             .filter(|gateway| settings.gateways.is_empty() || settings.gateways.contains(gateway));
@@ -64,10 +67,11 @@ impl ClusterStore {
                 .map(|gateway| {
                     (
                         gateway_id(gateway),
-                        FetchState::of(RevisionAssembler::of(gateway, &settings.trusted)),
+                        FetchState::of(RevisionAssembler::of(gateway, &settings.trusted, &host)),
                     )
                 })
                 .collect(),
+            host,
             settings,
             clients,
             work: FuturesUnordered::new(),
@@ -172,11 +176,11 @@ impl ClusterStore {
             self.refuse(name);
             return None;
         }
-        let trusted = &self.settings.trusted;
+        let (trusted, host) = (&self.settings.trusted, &self.host);
         let entry = self
             .gateways
             .entry(id.to_owned())
-            .or_insert_with(|| FetchState::of(RevisionAssembler::new(trusted)));
+            .or_insert_with(|| FetchState::of(RevisionAssembler::new(trusted, host)));
         match part {
             Part::Manifest => {
                 entry.assembler.set_manifest(id, object);

@@ -79,8 +79,8 @@ mod tests {
         assert_eq!(of("status -o y"), "yaml\n:4\n");
         assert_eq!(of("-n shop sta"), "status\n:4\n");
         assert_eq!(of("diff -f "), ":0\n");
-        assert!(
-            of("").starts_with("access\nadopt\ncompletion\ndiff\nexplain\nhosts\nstatus\nwhy\n")
-        );
+        assert!(of("").starts_with(
+            "access\nadopt\ncompletion\ndiff\nexplain\nhosts\nrollout\nstatus\nwhy\n"
+        ));
     }
 }

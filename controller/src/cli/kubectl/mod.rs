@@ -1,5 +1,5 @@
 //! `kubectl sesame`: shows the state of a cluster's Gateways. It runs with the caller's permissions
-//! and never writes to the cluster.
+//! and writes nothing to the cluster except the commands of `rollout`.
 
 mod access;
 mod adopt;
@@ -8,6 +8,7 @@ mod diff;
 mod hosts;
 mod reading;
 mod replay;
+mod rollout;
 mod status;
 mod table;
 mod why;
@@ -111,6 +112,9 @@ enum PluginCommand {
     /// Sesame, and their losses; exit with 1 if there are any. With hosts, print
     /// the objects that move them.
     Adopt(adopt::AdoptArgs),
+    /// Show or control the staged rollout of a Gateway's newest revision.
+    #[command(subcommand)]
+    Rollout(rollout::RolloutCommand),
     /// Print the shell completion script for `kubectl-sesame`.
     Completion {
         /// Shell.
@@ -184,6 +188,7 @@ fn run(cli: PluginCli) -> Result<bool> {
             PluginCommand::Access(args) => access::main(&reader, &args).await,
             PluginCommand::Diff(args) => diff::main(&reader, &args).await,
             PluginCommand::Adopt(args) => adopt::main(&reader, &args).await,
+            PluginCommand::Rollout(command) => rollout::main(&reader, &command).await,
             PluginCommand::Completion { .. } => Ok(true),
         }
     })

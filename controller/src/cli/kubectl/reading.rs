@@ -151,7 +151,12 @@ impl ClusterReader {
         Ok(None)
     }
 
-    fn api(&self, kind: Kind, version: &str, namespace: Option<&str>) -> Api<DynamicObject> {
+    pub(super) fn api(
+        &self,
+        kind: Kind,
+        version: &str,
+        namespace: Option<&str>,
+    ) -> Api<DynamicObject> {
         let (group, version) = version.split_once('/').unwrap_or(("", version));
         let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind.as_str()));
         match namespace {

@@ -5,6 +5,7 @@
 mod damage;
 mod forge;
 mod refused;
+mod rings;
 mod serving;
 mod signers;
 mod site;

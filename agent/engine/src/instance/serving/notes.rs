@@ -43,6 +43,7 @@ impl Serving {
             })
         });
         let held = self.selector.held().or(drain);
+        let waiting = self.selector.waiting();
         self.instance
             .observed
             .send_if_modified(|observed: &mut Observed| {
@@ -53,7 +54,14 @@ impl Serving {
                     }
                     observed.held = held;
                 }
-                changed
+                let waits = observed.waiting != waiting;
+                if waits {
+                    if let Some(why) = &waiting {
+                        tracing::info!("{why}");
+                    }
+                    observed.waiting = waiting;
+                }
+                changed || waits
             });
     }
 

@@ -8,8 +8,9 @@ use sesame_proto::keys::KeyPair;
 use sesame_published::names::shard_name;
 
 use super::RevisionAssembler;
+use super::staging::{others, staging};
 use crate::cluster::pieces::{Blocked, CheckedManifest, endpoints, join, wait_for_keys};
-use crate::update::{GatewayRevision, keys_of};
+use crate::update::{GatewayRevision, Staging, keys_of};
 
 impl RevisionAssembler {
     /// If the revision is already complete, updates only its endpoints.
@@ -52,8 +53,24 @@ impl RevisionAssembler {
             }
         }
         self.endpoints_moved = false;
+        self.stage();
         self.tidy();
         Ok(())
+    }
+
+    fn stage(&mut self) {
+        let (Some(complete), Some(named)) = (&mut self.complete, &self.manifest) else {
+            return;
+        };
+        let config = &complete.encoded;
+        complete.staging = staging(&named.manifest, config, &self.host);
+        let others = match complete.staging {
+            Staging::Immediate => Vec::new(),
+            _ => others(&complete.gateway, &named.manifest, &self.live, config),
+        };
+        if *complete.others != *others {
+            complete.others = others.into();
+        }
     }
 
     /// Does not drop configuration shards, because the next manifest probably lists most of them.

@@ -3,8 +3,10 @@
 //! Does no I/O: returns the missing pieces, which `fetch` then reads.
 
 mod completion;
+mod staging;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use sesame_kinds::api::NamespacedName;
@@ -27,6 +29,8 @@ const MAX_HELD_BYTES: usize = 128 << 20;
 #[derive(Debug, Default)]
 pub(super) struct RevisionAssembler {
     trusted: Trusted,
+    /// Name of this host.
+    host: Arc<str>,
     /// Stamps of the latest signatures, by object name. Objects with older stamps are rejected.
     stamps: BTreeMap<String, u64>,
     gateway: Option<NamespacedName>,
@@ -46,17 +50,18 @@ pub(super) struct RevisionAssembler {
 }
 
 impl RevisionAssembler {
-    pub(super) fn new(trusted: &Trusted) -> Self {
+    pub(super) fn new(trusted: &Trusted, host: &Arc<str>) -> Self {
         Self {
             trusted: trusted.clone(),
+            host: Arc::clone(host),
             ..Self::default()
         }
     }
 
-    pub(super) fn of(gateway: &NamespacedName, trusted: &Trusted) -> Self {
+    pub(super) fn of(gateway: &NamespacedName, trusted: &Trusted, host: &Arc<str>) -> Self {
         Self {
             gateway: Some(gateway.clone()),
-            ..Self::new(trusted)
+            ..Self::new(trusted, host)
         }
     }
 
@@ -110,7 +115,7 @@ impl RevisionAssembler {
         *self = Self {
             live,
             stamps: std::mem::take(&mut self.stamps),
-            ..Self::new(&self.trusted)
+            ..Self::new(&self.trusted, &self.host)
         };
         !self.live.is_empty()
     }

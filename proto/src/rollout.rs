@@ -1,0 +1,296 @@
+//! Decides which hosts may serve a new revision. Pure: the record is the only state, and the same
+//! inputs always give the same record. Never releases a stage before the earlier one has baked,
+//! unless an operator says so.
+
+mod command;
+mod signals;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeSet;
+
+pub use self::command::Command;
+use self::signals::{Failure, failure};
+use crate::schema::rollout_record::Verdict;
+use crate::schema::{Rollout, RolloutRecord, RolloutStage};
+
+/// Number of digits that identify a revision in a rollout.
+pub const DIGITS: usize = 16;
+/// Maximum number of stages.
+pub const MAX_STAGES: usize = 16;
+/// Maximum number of hosts that stages release by name. Further hosts are released at the end.
+pub const MAX_HOSTS: usize = 2000;
+/// Default for [`Rollout::max_error_increase`].
+pub const MAX_ERROR_INCREASE: u32 = 5;
+/// Requests that the released hosts must have served before their errors count.
+pub const MIN_REQUESTS: u64 = 20;
+/// Reason of a rollout that an operator paused. Such a rollout goes on where it stopped.
+pub const OPERATOR_PAUSED: &str = "an operator paused it";
+const MAX_ACCEPTED: usize = 100;
+
+/// What a host reports about a Gateway.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HostReport {
+    /// Name of the host.
+    pub name: String,
+    /// Zone of the host. May be empty.
+    pub zone: String,
+    /// The host has not reported for too long.
+    pub is_lost: bool,
+    /// The host serves the newest revision.
+    pub has_applied: bool,
+    /// The host cannot serve the newest revision.
+    pub has_refused: bool,
+    /// What the host cannot serve, such as `rejects HTTPRoute/ns/cart`.
+    pub failures: BTreeSet<String>,
+    /// Requests in the last interval.
+    pub requests: u64,
+    /// Responses with status 5xx in the last interval.
+    pub errors: u64,
+}
+
+/// Result of [`step`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct Step {
+    /// Record to store if it differs from the previous one.
+    pub record: RolloutRecord,
+    /// Unix timestamp of the next step, even if no input changes.
+    pub wake: Option<u64>,
+}
+
+impl RolloutRecord {
+    /// Returns true if the host may serve the revision.
+    pub fn releases(&self, host: &str) -> bool {
+        self.all || self.has(host)
+    }
+
+    fn has(&self, host: &str) -> bool {
+        self.hosts
+            .binary_search_by(|known| known.as_str().cmp(host))
+            .is_ok()
+    }
+
+    /// Returns true if the host's failures may be newer than the base.
+    fn may_differ(&self, host: &HostReport) -> bool {
+        self.has(&host.name) || host.has_applied || self.reached.binary_search(&host.name).is_ok()
+    }
+
+    /// Returns the number of the current stage, starting at 1.
+    pub fn number(&self) -> u32 {
+        self.stage.saturating_add(1)
+    }
+
+    /// Returns true if a revision exists to which hosts could return.
+    pub fn can_undo(&self) -> bool {
+        !self.base.is_empty() && self.base != self.digest
+    }
+}
+
+/// Returns the next record. `before` is `None` if the Gateway had no rollout yet; its revision then
+/// counts as rolled out. `hosts` is `None` while reports are unknown; nothing is then released.
+/// `now` is a Unix timestamp.
+pub fn step(
+    before: Option<&RolloutRecord>,
+    rollout: &Rollout,
+    digest: &str,
+    hosts: Option<&[HostReport]>,
+    now: u64,
+) -> Step {
+    let mut record = match before {
+        None => done(digest, digest),
+        Some(before) if before.digest == digest => before.clone(),
+        Some(before) => begin(before, digest),
+    };
+    let pauses = obey(&mut record, rollout);
+    let verdict = record.verdict();
+    let wake = match hosts {
+        Some(hosts) if matches!(verdict, Verdict::Baking | Verdict::Paused) => {
+            progress(&mut record, rollout, hosts, pauses, now)
+        }
+        _ => None,
+    };
+    Step { record, wake }
+}
+
+fn done(digest: &str, base: &str) -> RolloutRecord {
+    RolloutRecord {
+        digest: digest.to_owned(),
+        base: base.to_owned(),
+        all: true,
+        verdict: Verdict::Done.into(),
+        ..RolloutRecord::default()
+    }
+}
+
+fn begin(before: &RolloutRecord, digest: &str) -> RolloutRecord {
+    let completed = match before.verdict() {
+        Verdict::Done => &before.digest,
+        _ => &before.base,
+    };
+    // All hosts have served this revision, so that a reverted change needs no stages.
+    if digest == completed {
+        return done(digest, digest);
+    }
+    RolloutRecord {
+        digest: digest.to_owned(),
+        base: completed.clone(),
+        verdict: Verdict::Baking.into(),
+        reached: reached(before),
+        ..RolloutRecord::default()
+    }
+}
+
+fn reached(before: &RolloutRecord) -> Vec<String> {
+    if before.verdict() == Verdict::Done {
+        return Vec::new();
+    }
+    let all: BTreeSet<&String> = before.reached.iter().chain(&before.hosts).collect();
+    all.into_iter().take(MAX_HOSTS).cloned().collect()
+}
+
+/// Follows the operator's command. Returns true if the rollout must not go on.
+fn obey(record: &mut RolloutRecord, rollout: &Rollout) -> bool {
+    let command = Command::parse(&rollout.command);
+    let command = command.filter(|(_, digest)| *digest == record.digest);
+    match command.map(|(command, _)| command) {
+        Some(Command::Pause) => true,
+        Some(Command::Undo) if record.can_undo() => {
+            if record.verdict() != Verdict::Undone {
+                record.set_verdict(Verdict::Undone);
+                "an operator undid it".clone_into(&mut record.reason);
+            }
+            false
+        }
+        Some(Command::Resume { stage })
+            if stage == record.number() && record.verdict() != Verdict::Done =>
+        {
+            next_stage(record);
+            false
+        }
+        Some(Command::Undo | Command::Resume { .. }) | None => false,
+    }
+}
+
+fn next_stage(record: &mut RolloutRecord) {
+    record.stage = record.stage.saturating_add(1);
+    record.since = 0;
+    record.set_verdict(Verdict::Baking);
+    record.reason.clear();
+}
+
+/// Returns when the current stage has baked, if that is known.
+fn progress(
+    record: &mut RolloutRecord,
+    rollout: &Rollout,
+    hosts: &[HostReport],
+    pauses: bool,
+    now: u64,
+) -> Option<u64> {
+    loop {
+        let index = usize::try_from(record.stage).unwrap_or(usize::MAX);
+        let Some(stage) = rollout.stages.get(index) else {
+            let RolloutRecord { digest, base, .. } = &*record;
+            let stage = record.stage;
+            *record = RolloutRecord {
+                stage,
+                ..done(digest, base)
+            };
+            return None;
+        };
+        if let Some(Failure { key, message }) = failure(record, rollout, hosts) {
+            fail(record, rollout, &key, message);
+            return None;
+        }
+        if pauses {
+            record.set_verdict(Verdict::Paused);
+            OPERATOR_PAUSED.clone_into(&mut record.reason);
+            return None;
+        }
+        record.set_verdict(Verdict::Baking);
+        record.reason.clear();
+        release(record, stage, hosts);
+        let released = hosts.iter().filter(|host| record.has(&host.name));
+        let released: Vec<&HostReport> = released.collect();
+        // Without reports, nothing shows that the revision works.
+        if released.is_empty() || released.iter().any(|host| host.is_lost) {
+            record.since = 0;
+            return None;
+        }
+        if !released.iter().all(|host| host.has_applied) {
+            return None;
+        }
+        if record.since == 0 {
+            record.since = now.max(1);
+        }
+        let end = record.since.saturating_add(stage.bake_seconds.into());
+        if now < end {
+            return Some(end);
+        }
+        if stage.pause {
+            record.set_verdict(Verdict::Paused);
+            record.reason = format!("stage {} waits for an operator", record.number());
+            return None;
+        }
+        next_stage(record);
+    }
+}
+
+fn fail(record: &mut RolloutRecord, rollout: &Rollout, key: &str, message: String) {
+    let returns = rollout.return_on_failure && record.can_undo();
+    record.set_verdict(if returns {
+        Verdict::Undone
+    } else {
+        Verdict::Held
+    });
+    record.reason = message;
+    // If an operator resumes, the same failure must not hold the revision again.
+    accept(record, key);
+}
+
+fn accept(record: &mut RolloutRecord, key: &str) {
+    if record.accepted.len() < MAX_ACCEPTED
+        && let Err(place) = record.accepted.binary_search_by(|it| it.as_str().cmp(key))
+    {
+        record.accepted.insert(place, key.to_owned());
+    }
+}
+
+/// Adds the stage's hosts. Lost hosts cannot show whether the revision works.
+fn release(record: &mut RolloutRecord, stage: &RolloutStage, hosts: &[HostReport]) {
+    let RolloutStage {
+        hosts: count,
+        percent,
+        zone,
+        bake_seconds: _,
+        pause: _,
+    } = stage;
+    let mut waiting: Vec<&HostReport> = hosts
+        .iter()
+        .filter(|host| !host.is_lost && !record.has(&host.name))
+        .filter(|host| zone.is_empty() || host.zone == *zone)
+        .collect();
+    waiting.sort_by(|one, other| one.name.cmp(&other.name));
+    // A host that no longer reports is not replaced, because the revision may have broken it.
+    let released = record.hosts.len();
+    let share = hosts
+        .len()
+        .saturating_mul(usize::try_from(*percent).unwrap_or(100))
+        .div_ceil(100);
+    let count = usize::try_from(*count).unwrap_or(usize::MAX);
+    let room = if zone.is_empty() {
+        count.max(share).saturating_sub(released)
+    } else {
+        usize::MAX
+    };
+    let room = room.min(MAX_HOSTS.saturating_sub(record.hosts.len()));
+    for host in waiting.into_iter().take(room) {
+        // The revision did not cause what is older than it.
+        if record.reached.binary_search(&host.name).is_err() {
+            host.failures.iter().for_each(|key| accept(record, key));
+        }
+        record.hosts.push(host.name.clone());
+        // All hosts of a stage bake together.
+        record.since = 0;
+    }
+    record.hosts.sort_unstable();
+}
