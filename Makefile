@@ -73,12 +73,12 @@ golden: envoy older-envoy ## Regenerate only the golden files
 crds: ## Regenerate only Sesame's own CRDs
 	SESAME_REGENERATE=1 $(CARGO) test --locked --package sesame-controller --lib crds_are_current
 
-.PHONY: unit test-one test-crates test-dashboards test-browser test-spire soak fuzz fuzz-explain test-skew
-unit: nextest envoy older-envoy curl-http3 kube helm oidc-provider grpc-web-client programs ## Run every test, with a real Envoy and API server where a test needs one
+.PHONY: unit test-one test-crates test-dashboards test-browser test-spire soak chaos fuzz fuzz-explain test-skew
+unit: nextest envoy older-envoy curl-http3 kube helm oidc-provider grpc-web-client pebble programs ## Run every test, with a real Envoy and API server where a test needs one
 	$(TEST) --doc
 	@# With less frequent garbage collection, API servers need a fifth less CPU to start. Nextest does not run doctests.
 	GOGC=400 tests/machine.sh $(NEXTEST_RUN) --workspace
-test-one: nextest envoy older-envoy curl-http3 kube oidc-provider grpc-web-client ## Run one test, test file, area or golden case: make test-one NAME=switches
+test-one: nextest envoy older-envoy curl-http3 kube oidc-provider grpc-web-client pebble ## Run one test, test file, area or golden case: make test-one NAME=switches
 	@test -n "$(NAME)" || { echo 'Name a test, a file of tests or a golden case: make test-one NAME=switches' >&2; exit 2; }
 	tests/one.sh $(NAME) $(NEXTEST_RUN)
 test-crates: envoy ## Run the crates' unit tests and doctests, without an API server
@@ -92,6 +92,8 @@ test-spire: envoy spire programs ## Test certificate renewal by SPIRE under load
 	SPIRE_TOOLS=$(SPIRE_TOOLS) $(TEST) --test tls -- --ignored --nocapture spire::
 soak: nextest envoy programs ## Run the long form of all tests under load, and print a table of the results (an hour)
 	@tests/soak.sh $(NEXTEST_RUN)
+chaos: envoy older-envoy kube programs ## Random faults under load for CHAOS_SECONDS=3600, replayable by SESAME_SEED=1; CHAOS_FLAGS=--help lists options
+	@CHAOS_SECONDS=$(or $(CHAOS_SECONDS),3600) SESAME_SEED=$(or $(SESAME_SEED),1) GOGC=400 tests/machine.sh target/debug/chaos $(CHAOS_FLAGS)
 fuzz: ## Fuzz everything that the agent reads (FUZZ_SECONDS=600, SESAME_SEED=1), then run fuzz-explain
 	FUZZ_SECONDS=$(or $(FUZZ_SECONDS),600) $(CARGO) test --locked --package sesame-tests --test fuzz -- --nocapture
 	@$(MAKE) fuzz-explain
@@ -139,7 +141,7 @@ release-files: ## Collect the files of a release, with checksums; run `make airg
 clean: ## Remove everything that was built or downloaded
 	rm -rf target .tools tests/data/quickstart/certificate.yaml
 
-FETCHED := envoy older-envoy curl-http3 cargo-deny nextest definitions nodes-tools oidc-provider grpc-web-client prometheus spire mdbook
+FETCHED := envoy older-envoy curl-http3 cargo-deny nextest definitions nodes-tools oidc-provider grpc-web-client pebble prometheus spire mdbook
 .PHONY: programs kube helm $(FETCHED)
 # Build all programs with the features that the tests use, so that Cargo builds each crate only once.
 programs: ; $(CARGO) build --locked --workspace --bins

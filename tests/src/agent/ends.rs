@@ -9,12 +9,17 @@ use nix::unistd::Pid;
 use super::{AgentUnderTest, TEST_TIMEOUT, arguments, words};
 
 impl AgentUnderTest {
-    /// Sends SIGTERM to the agent. Its Envoy keeps serving.
+    /// Sends SIGTERM to the agent, and waits until it exits. Its Envoy keeps serving.
     pub fn stop(&mut self) -> ExitStatus {
+        self.begin_to_stop();
+        self.wait_ended()
+    }
+
+    /// Sends SIGTERM to the agent without waiting. See [`AgentUnderTest::ended`].
+    pub fn begin_to_stop(&self) {
         let pid = self.child.as_ref().expect("the agent runs").id();
         let pid = i32::try_from(pid).expect("a process id");
         kill(Pid::from_raw(pid), Signal::SIGTERM).expect("the agent is our child");
-        self.wait_ended()
     }
 
     /// Stops the agent and its Envoy with `drain --stop`.

@@ -4,7 +4,7 @@ use std::fs::OpenOptions;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
+use std::process::{Child, Command, ExitStatus};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -25,8 +25,9 @@ const SERVICE_ADDRESSES: &str = "10.96.0.0/16";
 pub(super) struct Servers {
     directory: TempDir,
     guard: Guard,
-    etcd: Child,
+    etcd: Option<Child>,
     etcd_port: u16,
+    etcd_peer_port: u16,
     apiserver: Option<Child>,
     address: SocketAddr,
 }
@@ -40,16 +41,16 @@ impl Servers {
             .expect("a directory");
         write_identity(directory.path(), identity);
         let guard = Guard::start(directory.path());
-        let etcd_port = free_port();
-        let etcd = guard.spawn(&mut etcd_command(directory.path(), etcd_port));
         let mut servers = Self {
             directory,
             guard,
-            etcd,
-            etcd_port,
+            etcd: None,
+            etcd_port: free_port(),
+            etcd_peer_port: free_port(),
             apiserver: None,
             address: (address, free_port()).into(),
         };
+        servers.start_etcd();
         servers.wait_etcd().await;
         servers.start_apiserver();
         servers
@@ -62,7 +63,8 @@ impl Servers {
 
     pub(super) fn pids(&self) -> (u32, u32) {
         let apiserver = self.apiserver.as_ref().expect("the API server runs");
-        (apiserver.id(), self.etcd.id())
+        let etcd = self.etcd.as_ref().expect("etcd runs");
+        (apiserver.id(), etcd.id())
     }
 
     pub(super) fn directory(&self) -> &Path {
@@ -76,23 +78,50 @@ impl Servers {
         }
     }
 
-    pub(super) fn freeze_apiserver(&self) {
-        self.signal(Signal::SIGSTOP);
+    pub(super) fn stop_etcd(&mut self) {
+        if let Some(mut child) = self.etcd.take() {
+            child.kill().expect("etcd is a child process");
+            child.wait().expect("etcd is a child process");
+        }
     }
 
-    pub(super) fn thaw_apiserver(&self) {
-        self.signal(Signal::SIGCONT);
-    }
-
-    fn signal(&self, signal: Signal) {
+    pub(super) fn signal_apiserver(&self, signal: Signal) {
         let child = self.apiserver.as_ref().expect("the API server runs");
-        let pid = i32::try_from(child.id()).expect("a process id");
-        kill(Pid::from_raw(pid), signal).expect("the API server is a child process");
+        send(child, signal);
+    }
+
+    pub(super) fn signal_etcd(&self, signal: Signal) {
+        send(self.etcd.as_ref().expect("etcd runs"), signal);
+    }
+
+    /// Returns the servers that have exited by themselves since the last call.
+    pub(super) fn exited(&mut self) -> Vec<(&'static str, ExitStatus)> {
+        let servers = [
+            ("etcd", &mut self.etcd),
+            ("kube-apiserver", &mut self.apiserver),
+        ];
+        let mut exited = Vec::new();
+        for (name, server) in servers {
+            let child = server.as_mut();
+            let status = child.and_then(|child| child.try_wait().expect("a child process"));
+            if let Some(status) = status {
+                *server = None;
+                exited.push((name, status));
+            }
+        }
+        exited
     }
 
     /// Takes effect at the next start.
     pub(super) fn change_identity(&self, identity: &Identity) {
         write_identity(self.directory(), identity);
+    }
+
+    pub(super) fn start_etcd(&mut self) {
+        assert!(self.etcd.is_none(), "etcd is already running");
+        let ports = (self.etcd_port, self.etcd_peer_port);
+        let mut command = etcd_command(self.directory(), ports);
+        self.etcd = Some(self.guard.spawn(&mut command));
     }
 
     pub(super) fn start_apiserver(&mut self) {
@@ -105,13 +134,8 @@ impl Servers {
     }
 
     pub(super) fn assert_alive(&mut self) {
-        let etcd = self.etcd.try_wait().expect("a child process");
-        let apiserver = self.apiserver.as_mut();
-        let apiserver = apiserver.and_then(|child| child.try_wait().expect("a child process"));
-        for (name, ended) in [("etcd", etcd), ("kube-apiserver", apiserver)] {
-            if let Some(status) = ended {
-                panic!("{name} exited: {status}\n{}", self.log_tail());
-            }
+        if let [(name, status), ..] = self.exited()[..] {
+            panic!("{name} exited: {status}\n{}", self.log_tail());
         }
     }
 
@@ -143,17 +167,22 @@ impl Drop for Servers {
             eprintln!("{}", self.log_tail());
         }
         // The servers' directory is removed next, so wait until both have exited.
-        for child in self.apiserver.iter_mut().chain([&mut self.etcd]) {
+        for child in self.apiserver.iter_mut().chain(&mut self.etcd) {
             let _ = child.kill();
             let _ = child.wait();
         }
     }
 }
 
-fn etcd_command(directory: &Path, port: u16) -> Command {
+fn send(server: &Child, signal: Signal) {
+    let pid = i32::try_from(server.id()).expect("a process id");
+    kill(Pid::from_raw(pid), signal).expect("the server is a child process");
+}
+
+fn etcd_command(directory: &Path, (port, peer_port): (u16, u16)) -> Command {
     let clients = format!("http://127.0.0.1:{port}");
     // etcd requires a peer address even without peers.
-    let peers = format!("http://127.0.0.1:{}", free_port());
+    let peers = format!("http://127.0.0.1:{peer_port}");
     let mut command = Command::new(kube_binary("etcd"));
     command
         .arg("--data-dir")

@@ -1,0 +1,231 @@
+//! A host: an agent and its Envoy, with a separate clock, disks and connection.
+
+use std::fs::File;
+use std::io::Write as _;
+use std::os::unix::fs::{OpenOptionsExt as _, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use rustls::RootCertStore;
+use sesame_tests::agent::{AgentUnderTest, Setup, agent_binary};
+use sesame_tests::client::Request;
+use sesame_tests::clock::Clock;
+use sesame_tests::envoy::{envoy_binary, older_envoy_binary};
+use sesame_tests::processes;
+
+use super::link::Link;
+use super::load::Probe;
+use super::objects;
+use super::programs::Programs;
+use super::schedule::Disk;
+
+/// Large enough for the logs of an hour, small enough to fill quickly.
+const DISK: &str = "size=32m,mode=700";
+const MARKER_TIMEOUT: Duration = Duration::from_secs(2);
+const FILLER: &str = "filler";
+
+/// A host of the run.
+pub(crate) struct Host {
+    pub(crate) name: String,
+    pub(crate) agent: AgentUnderTest,
+    pub(crate) clock: Clock,
+    pub(crate) link: Link,
+    /// True while a fault keeps the agent from running.
+    pub(crate) is_down: bool,
+    directory: PathBuf,
+    is_envoy_older: bool,
+    is_agent_older: bool,
+}
+
+impl Host {
+    /// Starts an agent. Hosts after the first one share its turn.
+    pub(crate) fn start(
+        number: usize,
+        beside: Option<&AgentUnderTest>,
+        (link, kubeconfig): (Link, &str),
+        directory: &Path,
+        programs: &Programs,
+    ) -> anyhow::Result<Self> {
+        let name = format!("host-{number}");
+        let directory = directory.join(&name);
+        std::fs::create_dir(&directory)?;
+        let config = directory.join("kubeconfig");
+        let mut options = File::options();
+        options.write(true).create_new(true).mode(0o600);
+        let mut file = options.open(&config)?;
+        file.write_all(kubeconfig.as_bytes())?;
+        let (agent, envoy) = (directory.join("sesame-agent"), directory.join("envoy"));
+        replace_link(&programs.agent(false), &agent)?;
+        replace_link(&envoy_binary(), &envoy)?;
+
+        let clock = Clock::new();
+        let command = clock.command();
+        let command: Vec<&str> = command.iter().map(String::as_str).collect();
+        let setup = Setup::with_ports(&objects::PORTS)
+            .without_manifests()
+            .wrapper(&command)
+            .agent(&agent)
+            .envoy(&envoy)
+            .flag("--kube")
+            .flag(&format!("--kubeconfig={}", config.display()))
+            .flag(&format!("--host={name}"))
+            .flag("--concurrency=1")
+            .flag("--drain-seconds=2")
+            // Objects that vanish during a partition may be many.
+            .flag("--max-removal-share=100")
+            // Leave inotify instances to the other hosts. Some hosts watch too few files.
+            .flag(&format!("--subscription-budget={}", 24 + 8 * (number % 3)));
+        let agent = match beside {
+            None => setup.prepare(),
+            Some(first) => setup.prepare_beside(first),
+        };
+        for directory in [agent.state(), agent.runtime()] {
+            mount(&directory)?;
+        }
+        let mut host = Self {
+            name,
+            agent,
+            clock,
+            link,
+            is_down: false,
+            directory,
+            is_envoy_older: false,
+            is_agent_older: false,
+        };
+        host.agent.restart();
+        Ok(host)
+    }
+
+    /// Returns the requests of the load.
+    pub(crate) fn probes(&self, trust: &Arc<RootCertStore>) -> Vec<Probe> {
+        let get = |host| self.agent.get(80, host, "/");
+        let secure = self.agent.get(443, objects::SECURE, "/");
+        let secure = secure.tls(objects::SECURE, trust);
+        [
+            (get(objects::STEADY), 200),
+            (get(objects::MOVING), 200),
+            (secure.clone(), 200),
+            (get(objects::GUARDED), 403),
+            (secure.http2(), 200),
+        ]
+        .map(|(request, expected)| Probe { request, expected })
+        .into()
+    }
+
+    /// Returns a request that succeeds only if the host serves this version of the marker.
+    pub(crate) fn marker(&self, version: &str) -> Request {
+        let path = format!("/{version}");
+        let request = self.agent.get(80, objects::MARKER, &path);
+        request.timeout(MARKER_TIMEOUT)
+    }
+
+    /// Writes to a disk until it is full.
+    pub(crate) fn fill(&self, disk: Disk) -> anyhow::Result<()> {
+        let path = self.mounted(disk).join(FILLER);
+        let mut file = File::create(&path).context("a filler")?;
+        let chunk = vec![1; 64 << 10];
+        loop {
+            match file.write_all(&chunk) {
+                Ok(()) => {}
+                Err(error) if error.kind() == std::io::ErrorKind::StorageFull => return Ok(()),
+                Err(error) => return Err(error).context("fill a disk"),
+            }
+        }
+    }
+
+    /// Frees the disk again.
+    pub(crate) fn free(&self, disk: Disk) {
+        // A disk without the file is free already.
+        let _ = std::fs::remove_file(self.mounted(disk).join(FILLER));
+    }
+
+    fn mounted(&self, disk: Disk) -> PathBuf {
+        match disk {
+            Disk::State => self.agent.state(),
+            Disk::Runtime => self.agent.runtime(),
+        }
+    }
+
+    /// Sends a signal to every Envoy of this host.
+    pub(crate) fn signal_envoys(&self, signal: Signal) {
+        for pid in self.agent.envoy_pids() {
+            // The Envoy may have exited in the meantime.
+            let _ = kill(Pid::from_raw(pid), signal);
+        }
+    }
+
+    /// Starts a command that replaces the Envoy. It fails if the agent does not run.
+    pub(crate) fn begin_to_replace_envoy(&self, strategy: &str) -> anyhow::Result<Child> {
+        let command = Command::new(agent_binary())
+            .args(["restart", "--strategy", strategy, "--runtime-dir"])
+            .arg(self.agent.runtime())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn();
+        command.context("sesame-agent restart")
+    }
+
+    /// Replaces Envoy's binary by the older version, or the older one by the current one.
+    pub(crate) fn exchange_envoy(&mut self) -> anyhow::Result<()> {
+        self.is_envoy_older = !self.is_envoy_older;
+        let binary = if self.is_envoy_older {
+            older_envoy_binary()
+        } else {
+            envoy_binary()
+        };
+        replace_link(&binary, &self.directory.join("envoy"))
+    }
+
+    /// Replaces the agent's binary for its next start.
+    pub(crate) fn exchange_agent(&mut self, programs: &Programs) -> anyhow::Result<()> {
+        self.is_agent_older = !self.is_agent_older;
+        let program = programs.agent(self.is_agent_older);
+        replace_link(&program, &self.directory.join("sesame-agent"))
+    }
+
+    /// Returns true if the Envoy with this PID runs the installed binary.
+    pub(crate) fn is_envoy_current(&self, pid: i32) -> bool {
+        let running = std::fs::read_link(format!("/proc/{pid}/exe")).ok();
+        let installed = self.directory.join("envoy").canonicalize().ok();
+        running.is_some() && running == installed
+    }
+
+    /// Returns the directory with the host's files.
+    pub(crate) fn files(&self) -> PathBuf {
+        let runtime = self.agent.runtime();
+        runtime.parent().expect("a parent").to_owned()
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        processes::kill_below(&self.files());
+        for directory in [self.agent.state(), self.agent.runtime()] {
+            let unmounted = Command::new("umount").arg("-l").arg(directory).status();
+            unmounted.expect("umount runs");
+        }
+    }
+}
+
+fn mount(directory: &Path) -> anyhow::Result<()> {
+    let status = Command::new("mount")
+        .args(["-t", "tmpfs", "-o", DISK, "tmpfs"])
+        .arg(directory)
+        .status()
+        .context("mount runs")?;
+    ensure!(status.success(), "mount {}: {status}", directory.display());
+    Ok(())
+}
+
+/// A symbolic link stands for an installed binary, because copies are large.
+fn replace_link(target: &Path, at: &Path) -> anyhow::Result<()> {
+    let new = at.with_extension("new");
+    symlink(target, &new).with_context(|| new.display().to_string())?;
+    std::fs::rename(&new, at).with_context(|| at.display().to_string())
+}
