@@ -2,6 +2,7 @@
 
 #![cfg_attr(test, allow(clippy::too_many_lines))]
 
+mod acme;
 mod adopt;
 mod changes;
 pub mod cli;

@@ -3,6 +3,7 @@
 mod addresses;
 mod configuration;
 mod probes;
+mod publishing;
 mod stop_signals;
 
 use std::net::SocketAddr;
@@ -17,20 +18,21 @@ use tokio::task::JoinSet;
 
 use self::addresses::Addresses;
 pub(crate) use self::addresses::MetricsAddress;
-use self::configuration::follow_configuration;
+use self::configuration::{follow_configuration, notify_engine};
 use self::probes::{Progress, spawn_servers};
+use self::publishing::Publishing;
 use self::stop_signals::StopSignals;
+use crate::acme::start_orders;
 use crate::changes::Changes;
 use crate::configuration::{ConfigurationSource, ControllerSettings, CurrentSettings};
 use crate::connection::ClusterConnection;
 use crate::engine::Engine;
 use crate::finalizer::Finalizer;
-use crate::fleet_roles::FleetRoles;
 use crate::key_sets::keep_key_sets;
 use crate::lead::Elector;
 use crate::ocg_bundles::OcgBundleWriter;
 use crate::provision::Provisioner;
-use crate::publish::{DesiredPublications, Signing, SnapshotPublisher};
+use crate::publish::{RolloutHosts, RolloutNotes, Signing};
 use crate::replica::{Replica, WatchedLayers, WatchedNamespaces, identity};
 use crate::report::{AllPresences, CertificateWarnings, Events, MAX_UNREPORTED, StatusReporter};
 use crate::salt_key;
@@ -44,6 +46,7 @@ use crate::watch::fetch::Fetcher;
 use crate::watch::kinds::{AwaitedKinds, Watches};
 use crate::watch::pods::KnownXBackends;
 use crate::watch::{Input, References};
+use sesame_acme_client::AcmeState;
 use sesame_kinds::api::SesameConfigurationSpec;
 use sesame_resolver::OcgBundles;
 use sesame_spans::CollectorSettings;
@@ -210,6 +213,9 @@ struct Outcomes {
     settings: watch::Receiver<SettingsByGateway>,
     services: watch::Receiver<ServiceRequests>,
     ocg_bundles: watch::Receiver<Option<Arc<OcgBundles>>>,
+    /// The publisher sends the states of rollouts to the engine and the reporter.
+    rollouts: watch::Sender<RolloutNotes>,
+    orders: watch::Receiver<Arc<AcmeState>>,
 }
 
 fn start_resolution(
@@ -227,6 +233,8 @@ fn start_resolution(
     let (gateway_settings, settings_receiver) = watch::channel(SettingsByGateway::default());
     let (services, requested) = watch::channel(ServiceRequests::default());
     let (ocg_bundles, ocg_bundles_receiver) = watch::channel(None);
+    let (rollouts, rollouts_receiver) = watch::channel(RolloutNotes::new());
+    let (certificate_requests, requested_certificates) = watch::channel(None);
     let (implies, implies_gateway) = watch::channel(settings.implies_gateway());
     let mut settings = settings;
     settings.options.namespace.clone_from(&replica.namespace);
@@ -242,8 +250,10 @@ fn start_resolution(
         gateway_settings,
         services,
         ocg_bundles,
+        certificate_requests,
         metrics: Arc::clone(&replica.metrics),
         changes: replica.changes.clone(),
+        rollouts: rollouts_receiver,
     };
     start_engine(engine)?;
     tasks.spawn(notify_engine(current.clone(), inputs.clone(), implies));
@@ -259,6 +269,7 @@ fn start_resolution(
     };
     watches.spawn(tasks);
     tasks.spawn(keep_key_sets(replica.clone(), requests, touch));
+    let orders = start_orders(replica, requested_certificates, tasks);
     let definitions = DefinitionReader {
         replica: replica.clone(),
         inputs: inputs.clone(),
@@ -281,6 +292,8 @@ fn start_resolution(
         settings: settings_receiver,
         services: requested,
         ocg_bundles: ocg_bundles_receiver,
+        rollouts,
+        orders,
     })
 }
 
@@ -290,23 +303,6 @@ fn start_engine(engine: Engine) -> Result<()> {
     started
         .map(drop)
         .context("cannot start the engine's thread")
-}
-
-async fn notify_engine(
-    mut current: watch::Receiver<CurrentSettings>,
-    inputs: Sender<Input>,
-    implies_gateway: watch::Sender<bool>,
-) {
-    // The settings might have changed before this task subscribed.
-    current.mark_changed();
-    while current.changed().await.is_ok() {
-        if let Ok(settings) = &*current.borrow_and_update() {
-            implies_gateway.send_replace(settings.implies_gateway());
-        }
-        if inputs.send(Input::Configured).is_err() {
-            return;
-        }
-    }
 }
 
 fn start_writers(
@@ -327,6 +323,8 @@ fn start_writers(
         settings,
         services,
         ocg_bundles,
+        rollouts,
+        orders,
     } = outcomes;
     let (hosts, served_by) = watch::channel(HostsByGateway::None);
     let (addresses, service_addresses) = watch::channel(AddressesByGateway::None);
@@ -335,6 +333,7 @@ fn start_writers(
     let (warn, warnings) = watch::channel(CertificateWarnings::new());
     let (presences, followed) = watch::channel(AllPresences::new());
     let (transitions, turned) = mpsc::channel(MAX_UNREPORTED);
+    let (rollout_hosts, hosts_for_rollouts) = watch::channel(RolloutHosts::None);
     let replica = || replica.clone();
     let provisioner = Provisioner {
         replica: replica(),
@@ -352,10 +351,19 @@ fn start_writers(
         desired: ocg_bundles,
     };
     tasks.spawn(ocg_bundles.run());
-    start_publishing(&replica(), publications, failures, signing, tasks);
+    let rollout_notes = rollouts.subscribe();
+    let publishing = Publishing {
+        desired: publications,
+        failures,
+        signing,
+        rollout_hosts: hosts_for_rollouts,
+        rollout_notes: rollouts,
+    };
+    publishing.start(&replica(), tasks);
     let events = Events {
         replica: replica(),
         warnings,
+        orders,
         presences: followed,
         transitions: turned,
         current: current.clone(),
@@ -374,27 +382,8 @@ fn start_writers(
         presences,
         transitions,
         asked,
+        rollout_notes,
+        rollout_hosts,
     };
     tasks.spawn(reporter.run());
-}
-
-fn start_publishing(
-    replica: &Replica,
-    desired: watch::Receiver<Option<Arc<DesiredPublications>>>,
-    failures: watch::Sender<GatewayProblems>,
-    signing: Signing,
-    tasks: &mut JoinSet<()>,
-) {
-    let fleet_roles = FleetRoles {
-        replica: replica.clone(),
-        desired: desired.clone(),
-    };
-    tasks.spawn(fleet_roles.run());
-    let publisher = SnapshotPublisher {
-        replica: replica.clone(),
-        desired,
-        failures,
-        signing,
-    };
-    tasks.spawn(publisher.run());
 }

@@ -64,6 +64,7 @@ pub mod pem;
 pub mod provenance;
 mod rate_limits;
 pub mod refusal;
+pub mod rollout;
 mod route_filters;
 pub mod salts;
 pub mod schema;

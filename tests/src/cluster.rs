@@ -6,6 +6,7 @@ mod assets;
 mod client;
 mod guard;
 mod identity;
+mod outages;
 mod rights;
 mod servers;
 
@@ -225,21 +226,6 @@ impl TestCluster {
             Ok(object)
         })
         .await
-    }
-
-    /// Sends SIGKILL to the API server. etcd keeps running.
-    pub fn stop_apiserver(&mut self) {
-        self.servers.stop_apiserver();
-    }
-
-    /// Sends SIGSTOP to the API server. The kernel still accepts connections.
-    pub fn freeze_apiserver(&self) {
-        self.servers.freeze_apiserver();
-    }
-
-    /// Sends SIGCONT to the API server.
-    pub fn thaw_apiserver(&self) {
-        self.servers.thaw_apiserver();
     }
 
     /// Restarts the API server with the same address, keys and data.

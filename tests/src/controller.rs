@@ -158,6 +158,12 @@ impl ControllerUnderTest {
         self.restart();
     }
 
+    /// Returns true if the controller was started and has exited by itself.
+    pub fn has_exited(&mut self) -> bool {
+        let child = self.child.as_mut();
+        child.is_some_and(|child| !matches!(child.try_wait(), Ok(None)))
+    }
+
     /// Sends SIGKILL to the controller.
     pub fn kill9(&mut self) {
         if let Some(mut child) = self.child.take() {

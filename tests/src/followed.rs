@@ -28,11 +28,16 @@ pub async fn followed_with(
 
 /// Starts an agent that follows the cluster as `host-1`.
 pub async fn follow(cluster: &TestCluster, ports: &[u16], flags: &[&str]) -> AgentUnderTest {
+    follow_as(cluster, Setup::with_ports(ports), flags).await
+}
+
+/// Like [`follow`], but with other options.
+pub async fn follow_as(cluster: &TestCluster, setup: Setup, flags: &[&str]) -> AgentUnderTest {
     give_rights(cluster, "agent/rbac.yaml").await;
     allow_hosts(cluster, &["host-1"]).await;
     let user = User::service_account(NAMESPACE, "sesame-agent");
     let config = cluster.kubeconfig(&user).await;
-    let mut agent = Setup::with_ports(ports).without_manifests().prepare();
+    let mut agent = setup.without_manifests().prepare();
     agent.add_flags(&["--kube", "--kubeconfig", &config.to_string_lossy()]);
     agent.add_flags(&["--host", "host-1"]);
     agent.add_flags(flags);

@@ -3,6 +3,7 @@
 
 pub use sesame_kit::{backend, certs, client, demo, echo, envoy, generated, grpc, processes, wait};
 
+pub mod acme;
 pub mod agent;
 pub mod authorizing;
 pub mod backends;

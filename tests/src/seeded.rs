@@ -26,6 +26,11 @@ impl Moments {
         Self(seed)
     }
 
+    /// Seeds the generator.
+    pub const fn seeded(seed: u64) -> Self {
+        Self(seed)
+    }
+
     /// Returns a random number below `bound`.
     pub fn below(&mut self, bound: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);

@@ -74,6 +74,7 @@ pub(super) async fn run(
         known: known_sender,
         accepted,
         sealing: Arc::clone(&sealing),
+        acme_dns_hook: options.acme_dns_hook.clone(),
         withdrawal: Withdrawal::new(move || patience.borrow().patience(), accepts),
         spans: spans.clone(),
     })?;

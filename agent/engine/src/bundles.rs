@@ -28,6 +28,8 @@ pub(super) fn start(settings: &BundleSettings, inputs: EngineInputs) -> anyhow::
         sealing,
         withdrawal: _,
         spans,
+        // Only manifests request certificates.
+        acme_dns_hook: _,
     } = inputs;
     let state = BundleState::open(host.directories.state())?.sealed_with(sealing);
     let mut watch = Watch::start(

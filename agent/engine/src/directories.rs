@@ -107,6 +107,11 @@ impl Directories {
         self.state.join("key-sets")
     }
 
+    /// Accounts and certificates by ACME.
+    pub(super) fn acme(&self) -> PathBuf {
+        self.state.join("acme")
+    }
+
     /// A withdrawn Gateway's state is moved here before it is removed.
     pub(super) fn withdrawn(&self) -> PathBuf {
         self.state.join("withdrawn")

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use jiff::Timestamp;
+use sesame_acme_client::AcmeState;
 use sesame_kinds::api::NamespacedName;
 use sesame_kinds::status::Statuses;
 use sesame_kinds::world::{Kind, LastGoodKeys, ServedTogether, World};
@@ -27,6 +28,7 @@ use super::report::transitions::Transitions;
 use super::spans::EngineTimes;
 use super::target::{HostSettings, Origin, Targets, apply_local, keep, render_all};
 use super::withdrawal::Withdrawal;
+use sesame_sources::acme::AcmeCertificates;
 use sesame_sources::bundles::BundleReport;
 use sesame_sources::key_sets::FetchedKeySets;
 use sesame_sources::local::LocalMaterial;
@@ -60,6 +62,7 @@ pub(super) struct SourceState {
     /// Local files that replace Secrets and ConfigMaps.
     pub(super) local: Arc<LocalMaterial>,
     pub(super) key_sets: Arc<KeySetCopies>,
+    pub(super) acme: Arc<AcmeState>,
     pub(super) bundles: Arc<Vec<BundleReport>>,
     /// `None` if the engine is idle.
     pub(super) busy_since: Option<Instant>,
@@ -78,6 +81,7 @@ impl SourceState {
 pub(super) struct Engine {
     pub(super) manifests: Manifests,
     pub(super) key_sets: FetchedKeySets,
+    pub(super) acme: AcmeCertificates,
     pub(super) resolver: Resolver,
     pub(super) resolve: sesame_resolver::Options,
     pub(super) host: HostSettings,
@@ -108,6 +112,7 @@ impl Engine {
             let namespace = &self.resolve.namespace;
             self.manifests
                 .set_local(&local.usable, (namespace, &copies));
+            self.manifests.set_ordered(self.acme.objects());
             let scan = match &change {
                 Change::All => self.manifests.scan(),
                 Change::Paths(paths) => self.manifests.rescan_paths(paths),
@@ -120,6 +125,7 @@ impl Engine {
             self.times.read();
             self.apply_scan(&scan, &change, Timestamp::now());
             self.request_key_sets(copies);
+            self.publish_orders();
             record_polling(&self.known, &watch);
             if let Err(error) = self.manifests.persist_last_good() {
                 tracing::warn!(%error, "cannot store the last valid manifests for the next start");
@@ -138,6 +144,7 @@ impl Engine {
             withdrawal,
             host,
             key_sets,
+            acme,
             ..
         } = self;
         let due = again.unwrap_or_else(Instant::now).into();
@@ -146,6 +153,7 @@ impl Engine {
                 change = watch.changes.recv() => change,
                 () = host.changed() => Some(Change::Paths(Vec::new())),
                 () = key_sets.changed() => Some(Change::Paths(Vec::new())),
+                () = acme.changed() => Some(Change::Paths(Vec::new())),
                 () = withdrawal.decided() => Some(Change::Paths(Vec::new())),
                 () = tokio::time::sleep_until(due), if again.is_some() => Some(Change::All),
             }
@@ -162,6 +170,15 @@ impl Engine {
         self.known.send_if_modified(|known| {
             let differs = known.key_sets != copies;
             known.key_sets = copies;
+            differs
+        });
+    }
+
+    fn publish_orders(&self) {
+        let acme = self.acme.state();
+        self.known.send_if_modified(|known| {
+            let differs = known.acme != acme;
+            known.acme = acme;
             differs
         });
     }
@@ -279,9 +296,11 @@ impl Engine {
             layers_unknown: _,
             kept_layers: _,
             ocg_bundles: _,
+            certificate_requests,
         } = self.resolver.resolve(self.manifests.world(), &self.resolve);
         self.manifests.keep(last_good, served_together);
         self.manifests.keep_parameters(last_parameters);
+        self.acme.request(certificate_requests);
         let is_kept =
             |name: &NamespacedName| unless_published.contains(name) && served.contains_key(name);
         let now = gateways.into_iter().filter(|it| !is_kept(&it.gateway));

@@ -30,6 +30,7 @@ mod kept_keys;
 mod lifecycle;
 mod metrics;
 mod observed;
+mod orders;
 mod page;
 pub(crate) mod passwords;
 pub mod reload;
@@ -83,6 +84,8 @@ pub struct RunOptions {
     pub resolve: sesame_resolver::Options,
     /// Files on this host that replace Secrets and ConfigMaps.
     pub local_files: Vec<LocalFile>,
+    /// Program that changes DNS records for certificate orders by ACME.
+    pub acme_dns_hook: Option<PathBuf>,
     /// Limits for reading a manifest directory.
     pub limits: ReadLimits,
     /// Ports to bind, by the port that clients use.

@@ -35,6 +35,13 @@ pub(super) fn newest(all: &watch::Receiver<AllObserved>) -> BTreeMap<NamespacedN
     newest.collect()
 }
 
+/// HTTP requests in an interval.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct CountedTraffic {
+    pub(super) requests: u64,
+    pub(super) errors: u64,
+}
+
 #[derive(Clone, Debug, Default)]
 pub(super) struct Observed {
     /// `None` while the instance waits for events.
@@ -52,6 +59,10 @@ pub(super) struct Observed {
     /// Why an outdated Envoy was not replaced.
     pub(super) outdated: Option<String>,
     pub(super) held: Option<String>,
+    /// Why the newest revision waits for its rollout. The host serves as intended.
+    pub(super) waiting: Option<String>,
+    /// Requests in the last interval, while a rollout compares hosts.
+    pub(super) traffic: Option<CountedTraffic>,
     /// Progress of the current drain.
     pub(super) draining: Option<String>,
     /// The field `serves` is not set here, because it follows from the other fields.

@@ -12,11 +12,13 @@ use tokio::sync::watch;
 use super::bundles;
 use super::cluster::{self, Clients};
 use super::engine::{Engine, SourceState, record_polling};
+use super::orders;
 use super::report::SourceReport;
 use super::snapshot_engine::SnapshotEngine;
 use super::spans::EngineTimes;
 use super::target::HostSettings;
 use super::withdrawal::Withdrawal;
+use sesame_sources::acme::{AcmeCertificates, AcmeHostSettings};
 use sesame_sources::bundles::BundleSettings;
 use sesame_sources::key_sets::FetchedKeySets;
 use sesame_sources::last_good::LastGood;
@@ -47,6 +49,8 @@ pub(super) struct EngineInputs {
     /// Configurations that were accepted before this agent started.
     pub(super) accepted: Vec<ResolvedGateway>,
     pub(super) sealing: Arc<SealingKeys>,
+    /// Program that changes DNS records for certificate orders.
+    pub(super) acme_dns_hook: Option<PathBuf>,
     pub(super) withdrawal: Withdrawal,
     pub(super) spans: Spans,
 }
@@ -104,14 +108,23 @@ fn start_manifests(dir: &Path, inputs: EngineInputs) -> anyhow::Result<()> {
         limits,
         host,
         sealing,
+        acme_dns_hook,
         ..
     } = inputs;
+    let (acme, ordering) = AcmeCertificates::load(AcmeHostSettings {
+        directory: host.directories.acme(),
+        sealing: Arc::clone(&sealing),
+        dns_hook: acme_dns_hook,
+        sockets: orders::sockets(&host, inputs.known.subscribe()),
+    });
+    tokio::spawn(ordering);
     let last_good = LastGood::new(host.directories.last_good()).sealed_with(sealing);
     let (key_sets, fetching) = FetchedKeySets::load(host.directories.key_sets());
     tokio::spawn(fetching);
     let engine = Engine {
         manifests: Manifests::with_limits(dir, last_good, limits),
         key_sets,
+        acme,
         resolver: Resolver::default(),
         resolve: inputs.resolve,
         host,

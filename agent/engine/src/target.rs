@@ -29,10 +29,10 @@ use super::addresses::{AddressRequest, Assignment, assign};
 use super::spans::TargetTimes;
 use sesame_apply::quarantine::Reduced;
 use sesame_envoy::access_log::AccessLogTo;
-use sesame_proto::encoded::{EncodedSnapshot, UnchangedParts};
+use sesame_proto::encoded::{EncodedSnapshot, Entry, UnchangedParts};
 use sesame_render::xds::parse_listener_name;
 use sesame_render::{AccessLogSink, EndpointRules, Rendered, StandInTickets};
-use sesame_sources::update::GatewayRevision;
+use sesame_sources::update::{GatewayRevision, Staging};
 
 #[derive(Clone, Debug)]
 pub(super) struct Target {
@@ -47,8 +47,12 @@ pub(super) struct Target {
     pub(super) cause: String,
     pub(super) manifest_revision: Option<String>,
     pub(super) retained: Vec<RetainedCertificate>,
+    pub(super) staging: Staging,
+    /// Current endpoint sets that only an older revision uses.
+    others: Arc<[Entry]>,
     files: Arc<EndpointFiles>,
     revision: OnceLock<String>,
+    staged_digest: OnceLock<String>,
     expiries: OnceLock<Vec<Expiry>>,
     times: OnceLock<Arc<TargetTimes>>,
 }
@@ -67,7 +71,7 @@ impl Target {
         ports.collect()
     }
 
-    fn sockets(&self) -> impl Iterator<Item = (Transport, SocketAddr)> + '_ {
+    pub(super) fn sockets(&self) -> impl Iterator<Item = (Transport, SocketAddr)> + '_ {
         let listeners = self.rendered.listeners.iter();
         listeners.filter_map(|listener| parse_listener_name(&listener.name))
     }
@@ -84,8 +88,11 @@ impl Target {
             cause: self.cause.clone(),
             manifest_revision: self.manifest_revision.clone(),
             retained: self.retained.clone(),
+            staging: self.staging.clone(),
+            others: Arc::clone(&self.others),
             files: Arc::clone(&self.files),
             revision: OnceLock::new(),
+            staged_digest: OnceLock::new(),
             expiries: OnceLock::new(),
             times: self.times.clone(),
         }
@@ -105,8 +112,11 @@ impl Target {
             restored: false,
             cause: cause.to_owned(),
             retained: Vec::new(),
+            staging: Staging::Immediate,
+            others: Arc::default(),
             files: Arc::clone(&self.files),
             revision: OnceLock::new(),
+            staged_digest: OnceLock::new(),
             expiries: OnceLock::new(),
             times: OnceLock::new(),
         }
@@ -116,6 +126,12 @@ impl Target {
     /// need it.
     pub(super) fn revision(&self) -> &str {
         self.revision.get_or_init(|| self.encoded.digest())
+    }
+
+    /// Returns what distinguishes revisions in a rollout, computed on first use.
+    pub(super) fn staged_digest(&self) -> &str {
+        self.staged_digest
+            .get_or_init(|| self.encoded.staged_digest())
     }
 
     /// Returns the manifest's revision if there is one, or else the digest.
@@ -138,6 +154,8 @@ impl Target {
             gateway: gateway.clone(),
             encoded: Arc::clone(&self.encoded),
             manifest_revision: self.manifest_revision.clone(),
+            staging: self.staging.clone(),
+            others: Arc::clone(&self.others),
         }
     }
 
@@ -215,11 +233,23 @@ pub(super) fn render_all(
                     let wanted = render_one(offer, for_one, host, budget, origin, last);
                     Arc::new(wanted)
                 },
-                Arc::clone,
+                |same| staged_as(same, offer),
             );
             (name, wanted)
         })
         .collect()
+}
+
+/// A rollout may change whether the host may serve the same revision.
+fn staged_as(target: &Arc<Target>, offer: &GatewayRevision) -> Arc<Target> {
+    if target.staging == offer.staging && target.others == offer.others {
+        return Arc::clone(target);
+    }
+    Arc::new(Target {
+        staging: offer.staging.clone(),
+        others: Arc::clone(&offer.others),
+        ..Target::clone(target)
+    })
 }
 
 /// Keeps the previous targets of `gateways`, so that they do not count as changed.
@@ -245,6 +275,8 @@ fn render_one(
         gateway,
         encoded,
         manifest_revision,
+        staging,
+        others,
     } = offer;
     let directories = host.directories.gateway(gateway);
     let options = sesame_render::RenderOptions {
@@ -285,8 +317,11 @@ fn render_one(
         },
         manifest_revision: manifest_revision.clone(),
         retained: Vec::new(),
+        staging: staging.clone(),
+        others: Arc::clone(others),
         files,
         revision: OnceLock::new(),
+        staged_digest: OnceLock::new(),
         expiries: OnceLock::new(),
         times: OnceLock::new(),
     }
@@ -349,18 +384,15 @@ fn need(offer: &GatewayRevision, held: &[IpAddr], host: &HostSettings) -> Addres
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::addresses::OwnAddresses;
     use crate::directories::Directories;
     use sesame_sources::local::LocalFiles;
     use std::path::PathBuf;
 
-    #[test]
-    fn host_knows_own_sockets_under_all_addresses() {
-        let root = tempfile::tempdir().unwrap();
-        let (state, runtime) = (root.path().join("s"), root.path().join("r"));
-        let mut host = HostSettings {
+    pub(crate) fn host(directories: Directories) -> HostSettings {
+        HostSettings {
             pool: Vec::new(),
             port_map: BTreeMap::new(),
             subscription_budget: 10,
@@ -382,9 +414,16 @@ mod tests {
             refuse_host_endpoints: true,
             held: BTreeMap::new(),
             endpoint_files: BTreeMap::new(),
-            directories: Directories::create(&state, &runtime).unwrap(),
+            directories,
             local: LocalFiles::default(),
-        };
+        }
+    }
+
+    #[test]
+    fn host_knows_own_sockets_under_all_addresses() {
+        let root = tempfile::tempdir().unwrap();
+        let (state, runtime) = (root.path().join("s"), root.path().join("r"));
+        let mut host = host(Directories::create(&state, &runtime).unwrap());
         let [wide, narrow] = ["wide", "narrow"].map(|name| NamespacedName::new("default", name));
         let need = |gateway: &NamespacedName, port| AddressRequest {
             gateway: gateway.clone(),

@@ -5,6 +5,7 @@
 
 #![cfg_attr(test, allow(clippy::too_many_lines))]
 
+pub mod acme;
 pub mod bundles;
 #[cfg(feature = "cluster")]
 pub mod cluster;

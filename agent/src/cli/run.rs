@@ -146,6 +146,11 @@ pub(crate) struct RunArgs {
         value_name = "HOURS"
     )]
     session_ticket_hours: u64,
+    /// Program that adds and removes TXT records for certificates by ACME, with manifests and
+    /// spec.acme.challenge DNS01. Run as `PROGRAM present|cleanup NAME VALUE`; `present` must end
+    /// after the record is visible.
+    #[arg(long, env = "SESAME_ACME_DNS_HOOK", value_name = "PROGRAM")]
+    acme_dns_hook: Option<PathBuf>,
     /// Also serve /livez and /readyz at this address; the agent's socket always serves them.
     #[arg(long, env = "SESAME_HEALTH_ADDRESS", value_name = "IP:PORT")]
     health_address: Option<SocketAddr>,
@@ -197,6 +202,7 @@ pub(crate) fn options(args: RunArgs) -> anyhow::Result<RunOptions> {
         removal_hold_seconds,
         bundle_overlap_seconds,
         session_ticket_hours,
+        acme_dns_hook,
         health_address,
         metrics,
         spans,
@@ -233,6 +239,7 @@ pub(crate) fn options(args: RunArgs) -> anyhow::Result<RunOptions> {
         hold: Duration::from_secs(removal_hold_seconds),
         bundle_overlap: bundle_overlap_seconds.map(Duration::from_secs),
         session_tickets: hours(session_ticket_hours),
+        acme_dns_hook,
         health_address,
         metrics: metrics.options(),
         takeover: Duration::from_secs(takeover_seconds),

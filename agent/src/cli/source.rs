@@ -44,6 +44,16 @@ pub(crate) struct SourceArgs {
         conflicts_with_all = ["manifests", "snapshot_dir"]
     )]
     require_signers: u8,
+    /// Stage of this host in staged rollouts of bundles: 1 is first. By default, the host comes
+    /// after all stages.
+    #[arg(
+        long,
+        env = "SESAME_ROLLOUT_RING",
+        value_name = "N",
+        value_parser = clap::value_parser!(u8).range(1..=17),
+        requires = "bundle_dir"
+    )]
+    rollout_ring: Option<u8>,
     /// Serve only this Gateway, from bundles or a cluster; repeatable. All Gateways by default.
     #[arg(
         long,
@@ -105,6 +115,7 @@ impl SourceArgs {
                 trusted: read_trusted(&self.trusted_keys)?,
                 required: self.require_signers.into(),
                 gateways: self.gateway,
+                ring: self.rollout_ring,
             })),
             #[cfg(feature = "cluster")]
             OneSource { kube: true, .. } => {

@@ -8,6 +8,7 @@
 #![doc = include_str!("example.md")]
 #![cfg_attr(test, allow(clippy::too_many_lines))]
 
+mod acme;
 mod backends;
 mod conditions;
 mod context;
@@ -156,6 +157,7 @@ impl Resolver {
         };
         let mut checked =
             gateways::check_all(&classes, &unserved, &implicit, &mut cx, &mut references);
+        let certificate_requests = acme::requests(&mut checked, &cx);
         let mesh_trust = MeshTrust::check_all(&checked, &certificates, &mut ca_bundles, &mut cx);
         backends.ca_bundles = ca_bundles;
         let mut routes = routes::check_all(
@@ -277,6 +279,7 @@ impl Resolver {
             kept_layers: gateways::merged::of_refused_classes(&checked, &classes),
             unless_published: BTreeSet::new(),
             ocg_bundles: mesh_trust.bundles,
+            certificate_requests,
         };
         if let Some(class) = ingress_classes.unknown_to() {
             resolution.report_unknown(class, ingresses::unknown::gateways(&checked, world));

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use sesame_acme::CertificateRequests;
 use sesame_proto::provenance::Provenance;
 
 use crate::settings::GatewaySettings;
@@ -50,6 +51,8 @@ pub struct Resolution {
     pub unless_published: BTreeSet<NamespacedName>,
     /// ConfigMaps from which meshes read the Gateways' CA certificates.
     pub ocg_bundles: OcgBundles,
+    /// Certificates to order by ACME.
+    pub certificate_requests: CertificateRequests,
 }
 
 impl Resolution {

@@ -112,6 +112,7 @@ fn apply_flags(flags: &SesameConfigurationSpec, spec: &mut SesameConfigurationSp
         access_log: _,
         tracing: _,
         metrics: _,
+        acme: _,
     } = flags;
     if let Some(GatewaySelection {
         controller_name,

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use sesame_proto::schema::EndpointSet;
 
+use super::carried::PublishedSets;
 use super::relevant::Relevant;
 use crate::serve::Metrics;
 use crate::watch::{
@@ -50,6 +51,7 @@ pub(super) struct ClusterState {
     broken: BTreeMap<ObjectKey, String>,
     listed: BTreeSet<Kind>,
     published_before: BTreeSet<NamespacedName>,
+    published_sets: PublishedSets,
     remembers: bool,
     /// True until the number of live hosts is known. Until then, hosts keep the published number.
     awaits_hosts: bool,
@@ -134,6 +136,10 @@ impl ClusterState {
     }
 
     /// Gateways that an earlier process published and whose objects were not deleted since.
+    pub(super) fn take_published_sets(&mut self) -> PublishedSets {
+        std::mem::take(&mut self.published_sets)
+    }
+
     pub(super) fn published_before(&self) -> impl Iterator<Item = &NamespacedName> {
         self.published_before.iter()
     }
@@ -182,8 +188,10 @@ impl ClusterState {
                 names,
                 keys,
                 together,
+                endpoint_sets,
             }) => {
                 self.published_before = names;
+                self.published_sets = endpoint_sets;
                 self.keep(keys, together);
                 self.remembers = true;
                 effect.world_changed = true;

@@ -2,6 +2,7 @@
 //! complete, because a missing object could withdraw a publication. Incremental results must equal
 //! those of a full resolution. The engine never waits for a write.
 
+mod carried;
 mod cluster_state;
 #[cfg(test)]
 mod incremental_tests;
@@ -20,18 +21,20 @@ use std::time::{Instant, SystemTime};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::watch;
 
+pub(crate) use self::carried::PublishedSets;
 use self::cluster_state::{ClusterState, Effect};
 use self::pending::{Pending, Task};
 use self::publications::{Publications, Refresh};
 use crate::changes::{Changes, SeenObjects};
 use crate::configuration::{ControllerSettings, CurrentSettings, SelectionRule};
-use crate::publish::{DesiredPublications, revisions};
+use crate::publish::{DesiredPublications, RolloutNotes, revisions};
 use crate::replica::replace;
 use crate::serve::Metrics;
 use crate::statuses::{
     Resolved, ResolvedStatuses, RouteStatusUpdate, ServiceRequests, SettingsByGateway, StatusChange,
 };
 use crate::watch::{Input, References, references};
+use sesame_acme::CertificateRequests;
 use sesame_kinds::api::NamespacedName;
 use sesame_kinds::world::ObjectKey;
 use sesame_proto::key_sets::KeySetRequests;
@@ -55,8 +58,10 @@ pub(crate) struct Engine {
     pub(crate) services: watch::Sender<ServiceRequests>,
     /// `None` before the first resolution and while the feature is disabled.
     pub(crate) ocg_bundles: watch::Sender<Option<Arc<OcgBundles>>>,
+    pub(crate) certificate_requests: watch::Sender<Option<Arc<CertificateRequests>>>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) changes: Changes,
+    pub(crate) rollouts: watch::Receiver<RolloutNotes>,
 }
 
 struct Memory {
@@ -264,6 +269,9 @@ impl Engine {
         };
         state.withhold_undecodable(&mut resolution);
         state.withhold_unknown(&mut resolution);
+        publications
+            .published_sets
+            .append(&mut state.take_published_sets());
         state.keep_parameters(std::mem::take(&mut resolution.last_parameters));
         for problem in &resolution.problems {
             tracing::debug!(object = %problem.object, "{}", problem.message);
@@ -283,6 +291,8 @@ impl Engine {
         let ocg_bundles = std::mem::take(&mut resolution.ocg_bundles);
         let is_enabled = self.settings.options.extra_minimal_ocg;
         replace(&self.ocg_bundles, is_enabled.then(|| Arc::new(ocg_bundles)));
+        let requests = std::mem::take(&mut resolution.certificate_requests);
+        replace(&self.certificate_requests, Some(Arc::new(requests)));
         let settings = Arc::new(std::mem::take(&mut resolution.settings));
         replace(&self.gateway_settings, Arc::clone(&settings));
         let expiries = resolution.expiries();
@@ -293,7 +303,10 @@ impl Engine {
             .http_proxies(&resolution.statuses, state.world());
         let names = publications::names(&resolution, &unserved, state, &self.settings.options);
         let world = &*with_implied_gateway(state.world(), &self.settings.options);
-        let gateways = std::mem::take(&mut resolution.gateways);
+        let mut gateways = std::mem::take(&mut resolution.gateways);
+        let current =
+            |services: &_| state.endpoint_sets(services, &BTreeSet::new(), &self.settings.options);
+        publications.carry(&mut gateways, &self.rollouts.borrow(), current);
         let (desired, unpublishable) = publications.build(gateways, names, &settings, world);
         self.metrics.resolved(
             start.elapsed(),

@@ -9,6 +9,7 @@ use sesame_proto::encoded::canonical_endpoint_entries;
 use sesame_proto::schema::EndpointSet;
 use sesame_proto::shard::Splitter;
 
+use super::carried::PublishedSets;
 use super::cluster_state::ClusterState;
 use crate::publish::{DesiredPublication, DesiredPublications, Publication};
 use sesame_kinds::api::NamespacedName;
@@ -19,7 +20,9 @@ use sesame_resolver::{Options, Resolution, ResolvedGateway, merged_name};
 
 #[derive(Debug, Default)]
 pub(super) struct Publications {
-    splitters: BTreeMap<NamespacedName, Splitter>,
+    pub(super) splitters: BTreeMap<NamespacedName, Splitter>,
+    /// Until the first resolution.
+    pub(super) published_sets: PublishedSets,
     desired: DesiredPublications,
     failed: bool,
 }
@@ -76,6 +79,7 @@ impl Publications {
         }
         *self = Self {
             splitters,
+            published_sets: std::mem::take(&mut self.published_sets),
             desired: desired.clone(),
             failed: !unpublishable.is_empty(),
         };

@@ -1,12 +1,14 @@
 //! Tracks the digests of published objects, and keeps endpoint shards, which plans merge.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use serde_json::Value;
 use sesame_proto::bounds;
+use sesame_proto::schema::RolloutRecord;
 
 use super::objects::{self, DesiredObject, PublicationOwner};
 use super::signing::{Seal, Sealed, Signing};
@@ -28,6 +30,8 @@ pub(super) struct PublishedObject {
     pub(super) bytes: Bytes,
     /// Empty unless the object is a manifest.
     pub(super) shards: Vec<String>,
+    /// `None` unless the object is the manifest of a staged revision.
+    pub(super) rollout: Option<Arc<RolloutRecord>>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -114,6 +118,7 @@ impl PublishedObject {
             version,
             bytes: Bytes::new(),
             shards: Vec::new(),
+            rollout: None,
         };
         bare.with_content(&object.bytes)
     }
@@ -124,10 +129,16 @@ impl PublishedObject {
                 bytes: content.clone(),
                 ..self
             },
-            Part::Manifest => Self {
-                shards: shards(content),
-                ..self
-            },
+            Part::Manifest => {
+                // An invalid manifest will be replaced.
+                let manifest = bounds::manifest(content).unwrap_or_default();
+                let all = manifest.config.into_iter().chain(manifest.endpoints);
+                Self {
+                    shards: all.map(|shard| shard.name).collect(),
+                    rollout: manifest.rollout.map(Arc::new),
+                    ..self
+                }
+            }
             Part::Config | Part::Keys => self,
         }
     }
@@ -188,6 +199,7 @@ impl PublishedObject {
             version: received.version().parse().unwrap_or(0),
             bytes: Bytes::new(),
             shards: Vec::new(),
+            rollout: None,
         };
         Some(bare.with_content(&content))
     }
@@ -199,13 +211,6 @@ pub(super) fn is_ours(received: &Received) -> bool {
     let managers = received.kept.managed.as_ref().and_then(Value::as_array);
     let mut managers = managers.into_iter().flatten();
     managers.any(|entry| entry["manager"] == PUBLISHER)
-}
-
-/// Returns nothing for an invalid manifest, which will be replaced.
-fn shards(manifest: &[u8]) -> Vec<String> {
-    let manifest = bounds::manifest(manifest).unwrap_or_default();
-    let all = manifest.config.into_iter().chain(manifest.endpoints);
-    all.map(|shard| shard.name).collect()
 }
 
 #[cfg(test)]

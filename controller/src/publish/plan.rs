@@ -62,6 +62,7 @@ fn publish(
         parts,
         manifest,
         summary: _,
+        staged: _,
     } = publication.as_ref();
     let known = published.get(Part::Manifest, &manifest.name);
     let new_manifest = known.is_none_or(|known| !known.is(manifest));
@@ -118,6 +119,7 @@ fn left_over(
         parts,
         manifest,
         summary: _,
+        staged: _,
     } = publication;
     // While the manifest is unchanged, shards that it does not reference belong to the previous
     // revision.

@@ -9,14 +9,16 @@ use sesame_proto::delta::GatewayDelta;
 use sesame_proto::digest::{canonicalize, canonicalize_endpoints};
 use sesame_proto::encoded::{EncodedSnapshot, Entry};
 use sesame_proto::keys::{self, KeyPair};
+use sesame_proto::schema::{Rollout, RolloutRecord};
 use sesame_proto::shard::{MAX_STORED_BYTES, Shard, ShardError, Sharded, Splitter};
 
 use super::objects::{DesiredObject, PublicationOwner};
 use super::summary::Summary;
+use sesame_proto::bounds;
 use sesame_published::names::{MAX_KEY_SECRETS, Part, key_secret_name, manifest_name, shard_name};
 use sesame_resolver::ResolvedGateway;
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Publication {
     pub(crate) owner: PublicationOwner,
     pub(crate) revision: String,
@@ -24,6 +26,28 @@ pub(crate) struct Publication {
     pub(crate) parts: Vec<Arc<DesiredObject>>,
     pub(crate) manifest: Arc<DesiredObject>,
     pub(super) summary: Summary,
+    /// `None` if all hosts get the revision at once.
+    pub(crate) staged: Option<Arc<StagedRevision>>,
+}
+
+/// What the stages of a rollout need to know about a revision.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct StagedRevision {
+    pub(crate) rollout: Rollout,
+    pub(crate) digest: String,
+}
+
+impl StagedRevision {
+    fn of(snapshot: &EncodedSnapshot) -> Option<Arc<Self>> {
+        let rollout = snapshot.rest().rollout.as_ref()?;
+        let is_staged = !rollout.stages.is_empty();
+        is_staged.then(|| {
+            Arc::new(Self {
+                rollout: rollout.clone(),
+                digest: snapshot.staged_digest(),
+            })
+        })
+    }
 }
 
 impl Publication {
@@ -64,7 +88,8 @@ impl Publication {
             .split(&encoded)
             .map_err(|error| error.to_string())?;
         let summary = Summary::of(&snapshot, &owner.fleet, secrets.len());
-        Self::assemble(owner, secrets, sharded, summary, &[])
+        let staged = StagedRevision::of(&encoded);
+        Self::assemble(owner, secrets, sharded, (summary, staged), &[])
     }
 
     /// Returns `None` if a rebuild is needed. `splitter` must belong to this Gateway.
@@ -75,11 +100,15 @@ impl Publication {
     ) -> Option<Self> {
         let summary = self.summary.updated(delta)?;
         let mut delta = delta.clone();
+        if self.staged.is_some() {
+            // Hosts that wait for the rollout still use these sets.
+            delta.endpoints.removed.clear();
+        }
         let added = &mut delta.endpoints.added;
         added.iter_mut().for_each(canonicalize_endpoints);
         let changed = splitter.snapshot().with_changes(&delta)?;
         let sharded = splitter.split(&changed).ok()?;
-        self.with_shards(sharded, summary)
+        self.with_shards(sharded, (summary, StagedRevision::of(&changed)))
     }
 
     /// Returns `None` if no endpoints change. `splitter` must belong to this Gateway.
@@ -93,17 +122,35 @@ impl Publication {
             return Ok(None);
         }
         let sharded = splitter.split(&changed)?;
-        Ok(self.with_shards(sharded, self.summary.clone()))
+        let staged = self.staged.clone();
+        Ok(self.with_shards(sharded, (self.summary.clone(), staged)))
     }
 
     /// Returns `None` if the splitter has a different configuration.
     pub(crate) fn with_last(&self, splitter: &Splitter) -> Option<Self> {
         let sharded = splitter.last()?;
         let is_same = sharded.manifest.revision == self.revision;
-        is_same.then(|| self.with_shards(sharded, self.summary.clone()))?
+        let staged = self.staged.clone();
+        is_same.then(|| self.with_shards(sharded, (self.summary.clone(), staged)))?
     }
 
-    fn with_shards(&self, sharded: Sharded, summary: Summary) -> Option<Self> {
+    /// Returns the publication with the state of its rollout in the manifest. Returns `None` if the
+    /// manifest would be too large.
+    pub(super) fn with_record(&self, record: RolloutRecord) -> Option<Self> {
+        let mut manifest = bounds::manifest(&self.manifest.bytes).ok()?;
+        manifest.rollout = Some(record);
+        let bytes = Bytes::from(manifest.encode_to_vec());
+        (bytes.len() <= MAX_STORED_BYTES).then(|| Self {
+            manifest: Arc::new(self.manifest.with(&self.owner, bytes)),
+            ..self.clone()
+        })
+    }
+
+    fn with_shards(
+        &self,
+        sharded: Sharded,
+        summary: (Summary, Option<Arc<StagedRevision>>),
+    ) -> Option<Self> {
         let secrets = self.parts.iter().filter(|part| part.part == Part::Keys);
         let secrets = secrets.cloned().collect();
         let owner = self.owner.clone();
@@ -115,7 +162,7 @@ impl Publication {
         owner: PublicationOwner,
         secrets: Vec<Arc<DesiredObject>>,
         sharded: Sharded,
-        summary: Summary,
+        (summary, staged): (Summary, Option<Arc<StagedRevision>>),
         known: &[Arc<DesiredObject>],
     ) -> Result<Self, String> {
         let Sharded { manifest, shards } = sharded;
@@ -158,6 +205,7 @@ impl Publication {
             parts,
             owner,
             summary,
+            staged,
         })
     }
 }

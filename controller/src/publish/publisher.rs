@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use futures::StreamExt as _;
 use futures::future::OptionFuture;
+use jiff::Timestamp;
 use kube::Api;
 use tokio::sync::mpsc::{self, UnboundedSender};
 use tokio::sync::watch;
@@ -17,11 +18,12 @@ use super::objects::PublicationOwner;
 use super::observed::{PublishedObject, PublishedObjects};
 use super::plan::{GatewayPlan, ObjectWrite, plan};
 use super::retries::{Retries, forget_settled, record_failure};
+use super::rollouts::{RolloutHosts, RolloutNotes, StagedPublications, stage};
 use super::seen::{FoundObject, apply};
 use super::signing::Signing;
 use super::write::{WriteRefusal, Written};
 use crate::changes::WrittenStep;
-use crate::replica::Replica;
+use crate::replica::{Replica, replace};
 use crate::statuses::GatewayProblems;
 use crate::watch::{ObjectWatch, Received, WatchEvent, api_resource, watch_config};
 use sesame_kinds::api::NamespacedName;
@@ -31,6 +33,9 @@ use sesame_published::names::{GATEWAY_LABEL, Part};
 /// Timeout for writes. A disconnected leader must stop writing well before another replica starts.
 const TIMEOUT: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(250);
+/// Limits of the time between decisions about a rollout.
+const MIN_WAIT: Duration = Duration::from_millis(200);
+const MAX_WAIT: Duration = Duration::from_secs(30);
 const GATEWAYS_AT_ONCE: usize = 4;
 const WRITES_AT_ONCE: usize = 4;
 
@@ -39,6 +44,8 @@ pub(crate) struct SnapshotPublisher {
     pub(crate) desired: watch::Receiver<Option<Arc<DesiredPublications>>>,
     pub(crate) failures: watch::Sender<GatewayProblems>,
     pub(crate) signing: Signing,
+    pub(crate) rollout_hosts: watch::Receiver<RolloutHosts>,
+    pub(crate) rollout_notes: watch::Sender<RolloutNotes>,
 }
 
 impl SnapshotPublisher {
@@ -55,6 +62,7 @@ impl SnapshotPublisher {
         let mut open = true;
         // Stamps increase even if leaders' clocks differ.
         let mut stamp = 0;
+        let mut rollout: Option<Instant> = None;
         loop {
             // Ignore retries on a follower: without writes, a due retry would stay due forever.
             let leads = *self.replica.leading.borrow();
@@ -72,7 +80,12 @@ impl SnapshotPublisher {
                     Ok(()) => open = true,
                     Err(_) => return,
                 },
+                changed = self.rollout_hosts.changed() => match changed {
+                    Ok(()) => open = true,
+                    Err(_) => return,
+                },
                 Some(()) = OptionFuture::from(next_try.filter(|_| leads).map(sleep_until)) => open = true,
+                Some(()) = OptionFuture::from(rollout.filter(|_| leads).map(sleep_until)) => open = true,
             }
             while let Ok((kind, event)) = seen.try_recv() {
                 open |= apply(&mut published, &mut listed, kind, event);
@@ -88,8 +101,19 @@ impl SnapshotPublisher {
             }
             open = false;
             stamp = next_stamp(stamp.max(published.latest_stamp()), SystemTime::now());
-            self.publish(&desired, &mut published, &mut retries, stamp)
+            let hosts = self.rollout_hosts.borrow_and_update().clone();
+            let staged = stage(&desired, &published, &hosts, Timestamp::now());
+            rollout = staged.wake.map(due);
+            self.publish(&staged.desired, &mut published, &mut retries, stamp)
                 .await;
+            self.report_rollouts(staged);
+        }
+    }
+
+    fn report_rollouts(&self, staged: StagedPublications) {
+        replace(&self.rollout_notes, staged.notes);
+        for gateway in staged.failed {
+            tracing::error!(%gateway, "the state of the rollout does not fit into the manifest, so the revision is not published; release fewer hosts by name");
         }
     }
 
@@ -261,6 +285,13 @@ fn step_name(step: &[ObjectWrite]) -> &'static str {
     } else {
         "write parts"
     }
+}
+
+/// Returns when to decide again. The clock may be adjusted, so never sleep for long.
+fn due(wake: Timestamp) -> Instant {
+    let left = wake.duration_since(Timestamp::now());
+    let left = Duration::try_from(left).unwrap_or_default();
+    Instant::now() + left.clamp(MIN_WAIT, MAX_WAIT)
 }
 
 /// Returns a stamp that exceeds all previous ones and is at least the Unix time in milliseconds.

@@ -1,6 +1,7 @@
 //! Groups all agents' reports by Gateway, and decides which reports to accept.
 
 mod hosts;
+mod rollouts;
 mod shown;
 
 use std::collections::{BTreeMap, BTreeSet};

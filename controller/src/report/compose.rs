@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 
 use super::fleet::{FOREIGN_ADDRESS, FleetSummary};
+use crate::publish::RolloutNotes;
 use crate::statuses::{GatewayProblems, ProvisionReport, ResolvedStatuses, ServiceAddresses};
 use crate::watch::is_layered;
 use sesame_kinds::api::NamespacedName;
@@ -58,6 +59,7 @@ pub(super) struct Reports<'a> {
     pub(super) provisioned: &'a ProvisionReport,
     /// `None` until all Services are known.
     pub(super) service_addresses: Option<&'a BTreeMap<NamespacedName, ServiceAddresses>>,
+    pub(super) rollouts: &'a RolloutNotes,
 }
 
 impl Reports<'_> {
@@ -124,16 +126,19 @@ pub(super) fn compose(
         failures,
         provisioned,
         service_addresses: _,
+        rollouts: _,
     } = reports;
     let all = &resolved.statuses;
     Some(match key.kind {
         Kind::GatewayClass => Status::Class(all.gateway_classes.get(&key.name)?.clone()),
         Kind::Gateway => {
             let mut status = all.gateways.get(&key.name)?.clone();
-            if let Some(reported) = reports.gateway_report(key, resolved) {
+            let name = resolved.published_as(&key.name);
+            if let Some(mut reported) = reports.gateway_report(key, resolved) {
+                let note = reports.rollouts.get(name);
+                reported.notes.extend(note.map(|note| note.text.clone()));
                 program(&mut status, &reported);
             }
-            let name = resolved.published_as(&key.name);
             let unpublishable = resolved.unpublishable.get(name);
             if let Some(why) = unpublishable.or_else(|| failures.get(name)) {
                 set_unpublished(&mut status.conditions, why);

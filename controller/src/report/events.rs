@@ -2,6 +2,7 @@
 //! Nothing may depend on Events: statuses contain the same information.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ObjectReference;
@@ -15,6 +16,7 @@ use super::transitions::{ObjectTransitions, Transition};
 use crate::configuration::{ControllerSettings, CurrentSettings};
 use crate::replica::Replica;
 use crate::watch::{Received, api_resource};
+use sesame_acme_client::AcmeState;
 use sesame_kinds::api::{CONTROLLER_NAME, NamespacedName};
 use sesame_kinds::expiry::Warning;
 use sesame_kinds::world::{Kind, ObjectKey};
@@ -62,9 +64,26 @@ impl From<&UncoveredHostname> for CertificateWarning {
     }
 }
 
+fn add_orders(orders: &AcmeState, warnings: &mut CertificateWarnings) {
+    for (secret, certificate) in &orders.certificates {
+        let Some(message) = &certificate.problem else {
+            continue;
+        };
+        for gateway in &certificate.gateways {
+            let gateway = NamespacedName::new(&secret.namespace, gateway);
+            let warnings = warnings.entry(Kind::Gateway.named(gateway)).or_default();
+            warnings.push(CertificateWarning {
+                reason: "CertificateNotOrdered",
+                message: message.clone(),
+            });
+        }
+    }
+}
+
 pub(crate) struct Events {
     pub(crate) replica: Replica,
     pub(crate) warnings: watch::Receiver<CertificateWarnings>,
+    pub(crate) orders: watch::Receiver<Arc<AcmeState>>,
     pub(crate) presences: watch::Receiver<AllPresences>,
     pub(crate) transitions: mpsc::Receiver<ObjectTransitions>,
     pub(crate) current: watch::Receiver<CurrentSettings>,
@@ -85,7 +104,10 @@ impl Events {
         loop {
             let mut is_complete = true;
             if *self.replica.leading.borrow_and_update() {
-                let warnings = self.warnings.borrow_and_update().clone();
+                let mut warnings = self.warnings.borrow_and_update().clone();
+                let orders = self.orders.borrow_and_update().clone();
+                self.replica.metrics.orders(&orders);
+                add_orders(&orders, &mut warnings);
                 let presences = self.presences.borrow_and_update().clone();
                 is_complete &= self.report_certificates(&warnings, &mut history).await;
                 is_complete &= self.report_hosts(&presences, &mut history).await;
@@ -93,6 +115,7 @@ impl Events {
             let changed = tokio::select! {
                 changed = self.replica.leading.changed() => changed,
                 changed = self.warnings.changed() => changed,
+                changed = self.orders.changed() => changed,
                 changed = self.presences.changed() => changed,
                 Some(turned) = self.transitions.recv() => {
                     self.report_transitions(turned, &mut history).await;

@@ -1,6 +1,7 @@
 //! Writes statuses while this replica is the leader, at most one per object at a time.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
@@ -22,6 +23,7 @@ use super::status_page::{self, ReplicaFacts};
 use super::transitions::{ObjectTransitions, Transition, transitions};
 use super::write::{self, WriteOutcome};
 use crate::configuration::{ControllerSettings, CurrentSettings};
+use crate::publish::{RolloutHosts, RolloutNotes};
 use crate::replica::{Replica, replace};
 use crate::serve::PageAsk;
 use crate::statuses::{
@@ -47,6 +49,8 @@ pub(crate) struct StatusReporter {
     pub(crate) presences: watch::Sender<AllPresences>,
     pub(crate) transitions: mpsc::Sender<ObjectTransitions>,
     pub(crate) asked: mpsc::Receiver<PageAsk>,
+    pub(crate) rollout_notes: watch::Receiver<RolloutNotes>,
+    pub(crate) rollout_hosts: watch::Sender<RolloutHosts>,
 }
 
 impl StatusReporter {
@@ -77,6 +81,7 @@ impl StatusReporter {
                 },
                 Ok(()) = self.provisioned.changed() => backlog.open_gateways(),
                 Ok(()) = self.service_addresses.changed() => backlog.open_gateways(),
+                Ok(()) = self.rollout_notes.changed() => backlog.open_gateways(),
                 changed = self.replica.leading.changed() => match changed {
                     Ok(()) => backlog.open.extend(backlog.stored.keys().cloned()),
                     Err(_) => return,
@@ -85,20 +90,7 @@ impl StatusReporter {
                     self.record_transitions(&key, &outcome);
                     backlog.wrote(key, outcome);
                 }
-                _ = ticks.tick() => {
-                    let gateways = agents.check_liveness(ClockReading::now());
-                    backlog.touch(gateways);
-                    backlog.open_warned(write::now());
-                    replace(&self.warnings, backlog.warnings.clone());
-                    if agents.listed() {
-                        replace(&self.presences, agents.presences.clone());
-                    }
-                    let now = Instant::now();
-                    backlog.forget_ended(now);
-                    if *self.replica.leading.borrow() && let Some(resolved) = &backlog.resolved {
-                        agents.forget_stale(resolved, ClockReading::now());
-                    }
-                }
+                _ = ticks.tick() => self.tick(&mut backlog, &mut agents),
                 Some(ask) = self.asked.recv() => self.show(ask, &backlog, &agents),
                 Some(()) = OptionFuture::from(wait.map(sleep_until)) => {}
             }
@@ -114,6 +106,7 @@ impl StatusReporter {
                 agents.apply(event, ClockReading::now());
             }
             sum_up(&mut agents, &mut pace, &mut backlog);
+            self.pass_on_hosts(&agents);
             self.report_ingresses(&mut backlog, &agents);
             if let Some(hosts) = agents.take_endpoints() {
                 replace(&self.hosts, hosts);
@@ -123,6 +116,22 @@ impl StatusReporter {
             {
                 return;
             }
+        }
+    }
+
+    fn tick(&self, backlog: &mut Backlog, agents: &mut Agents) {
+        let gateways = agents.check_liveness(ClockReading::now());
+        backlog.touch(gateways);
+        backlog.open_warned(write::now());
+        replace(&self.warnings, backlog.warnings.clone());
+        if agents.listed() {
+            replace(&self.presences, agents.presences.clone());
+        }
+        backlog.forget_ended(Instant::now());
+        if *self.replica.leading.borrow()
+            && let Some(resolved) = &backlog.resolved
+        {
+            agents.forget_stale(resolved, ClockReading::now());
         }
     }
 
@@ -141,6 +150,15 @@ impl StatusReporter {
             all,
         };
         self.pass_on(object_transitions);
+    }
+
+    /// Passes on only the hosts of Gateways with stages.
+    fn pass_on_hosts(&self, agents: &Agents) {
+        let notes = self.rollout_notes.borrow();
+        if agents.listed() && !notes.is_empty() {
+            let hosts = agents.rollout_hosts(notes.keys(), ClockReading::now());
+            replace(&self.rollout_hosts, Some(Arc::new(hosts)));
+        }
     }
 
     fn report_ingresses(&self, backlog: &mut Backlog, agents: &Agents) {
@@ -164,6 +182,7 @@ impl StatusReporter {
         let failures = self.failures.borrow().clone();
         let provisioned = self.provisioned.borrow().clone();
         let service_addresses = self.service_addresses.borrow().clone();
+        let rollouts = self.rollout_notes.borrow().clone();
         let page = status_page::page(&ReplicaFacts {
             identity: &self.replica.identity,
             leads: *self.replica.leading.borrow(),
@@ -175,6 +194,7 @@ impl StatusReporter {
                 failures: &failures,
                 provisioned: &provisioned,
                 service_addresses: service_addresses.as_ref(),
+                rollouts: &rollouts,
             },
             agents,
             now: ClockReading::now(),
@@ -208,11 +228,13 @@ impl StatusReporter {
         let failures = self.failures.borrow().clone();
         let provisioned = self.provisioned.borrow().clone();
         let service_addresses = self.service_addresses.borrow().clone();
+        let rollouts = self.rollout_notes.borrow().clone();
         let reports = Reports {
             fleets: agents.fleets(),
             failures: &failures,
             provisioned: &provisioned,
             service_addresses: service_addresses.as_ref(),
+            rollouts: &rollouts,
         };
         let (now, time) = (Instant::now(), write::now());
         let mut next: Option<Instant> = None;

@@ -8,7 +8,7 @@ use sesame_kinds::api::NamespacedName;
 use sesame_kinds::decode::from_value;
 use sesame_published::{
     GatewayAgent, GatewayAgentSpec, GatewayAgentStatus, MAX_ENTRIES, MAX_REPORTED_ADDRESSES,
-    MAX_RULES, MAX_TEXT, STATUS_MANAGER,
+    MAX_RULES, MAX_TEXT, RefusedObject, STATUS_MANAGER,
 };
 
 /// Maximum total size of the names and reasons in one report, in bytes. A single condition message
@@ -17,6 +17,8 @@ const MAX_BYTES: usize = 16 * 1024;
 const MAX_GATEWAY: usize = 317;
 const MAX_HOST: usize = 253;
 const MAX_WORD: usize = 64;
+/// Number of rejected objects to keep, enough for the decisions of rollouts.
+const MAX_REFUSED: usize = 8;
 
 /// `None` if the report cannot be decoded.
 #[derive(Clone)]
@@ -96,7 +98,7 @@ fn trim_status(status: GatewayAgentStatus) -> GatewayAgentStatus {
         applied_at: _,
         envoy_version: _,
         agent_version: _,
-        zone: _,
+        zone,
         cores: _,
         memory_mib: _,
         addresses,
@@ -106,9 +108,11 @@ fn trim_status(status: GatewayAgentStatus) -> GatewayAgentStatus {
         refused_listeners,
         unshown_certificates,
         refused_routes,
-        refused: _,
+        refused,
         next_certificate_expiry,
         report_seconds,
+        traffic,
+        held,
         heartbeat,
     } = status;
     let mut left = MAX_BYTES;
@@ -124,8 +128,11 @@ fn trim_status(status: GatewayAgentStatus) -> GatewayAgentStatus {
         addresses: few(addresses, MAX_REPORTED_ADDRESSES)
             .filter(|address| address.len() <= MAX_WORD)
             .collect(),
+        zone: short(&zone, MAX_HOST),
         draining,
         report_seconds,
+        traffic,
+        held,
         unusable_addresses: few(unusable_addresses, MAX_ENTRIES)
             .map(|mut unusable| {
                 unusable.reason = short(&unusable.reason, MAX_TEXT);
@@ -162,6 +169,14 @@ fn trim_status(status: GatewayAgentStatus) -> GatewayAgentStatus {
                 // A rule takes memory even without a reason.
                 fits(refused.route.len() + rules.map(|rule| rule.reason.len() + 32).sum::<usize>())
             })
+            .collect(),
+        // Rollouts compare only the names.
+        refused: few(refused, MAX_REFUSED)
+            .map(|refused| RefusedObject {
+                object: short(&refused.object, MAX_TEXT),
+                ..RefusedObject::default()
+            })
+            .take_while(|refused| fits(refused.object.len()))
             .collect(),
         // Count the message last: it is the first to be dropped, because it is only shown to users.
         message: Some(short(&message, MAX_TEXT))

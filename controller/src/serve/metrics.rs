@@ -13,12 +13,16 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Metric, Registry};
 
 use super::http_proxies::ProxyMetrics;
+use sesame_acme_client::AcmeState;
 use sesame_kinds::api::NamespacedName;
 use sesame_kinds::expiry::{Expiry, ExpiryOf};
 use sesame_kinds::status::Statuses;
 use sesame_kinds::world::{Kind, World};
 use sesame_proto::key_sets::KeySetCopies;
 use sesame_resolver::UncoveredHostnames;
+
+/// Maximum number of series for ordered certificates.
+const MAX_ORDERED: usize = 1000;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct KindLabels {
@@ -35,6 +39,11 @@ struct PartLabels {
 struct CertificateLabels {
     gateway: String,
     key: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct SecretLabels {
+    secret: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -59,6 +68,9 @@ pub(crate) struct Metrics {
     certificates: Family<CertificateLabels, Gauge>,
     uncovered: Gauge,
     key_sets: Family<IssuerLabels, Gauge>,
+    acme_expiries: Family<SecretLabels, Gauge>,
+    acme_orders: Gauge,
+    acme_failures: Gauge,
     published: Family<PartLabels, Counter>,
     statuses: Family<KindLabels, Counter>,
     reports_refused: Gauge,
@@ -84,6 +96,13 @@ impl Metrics {
         let help = "Time of the last successful fetch of each key set, in seconds since 1970, \
             accurate to an hour; 0 before the first fetch";
         let key_sets = add(all, "key_set_fetched_timestamp_seconds", help);
+        let help = "When each certificate by ACME expires, in seconds since 1970; 0 before it is \
+            issued; at most a thousand";
+        let acme_expiries = add(all, "acme_expiry_timestamp_seconds", help);
+        let help = "Certificate orders by ACME of this replica, including failed ones";
+        let acme_orders = add(all, "acme_orders", help);
+        let help = "Failed certificate orders by ACME of this replica";
+        let acme_failures = add(all, "acme_failures", help);
         let help = "GatewayAgents that are ignored because their name does not match their \
             content, or because their host reports on too many Gateways";
         let reports_refused = add(all, "reports_refused", help);
@@ -110,6 +129,9 @@ impl Metrics {
             certificates,
             uncovered,
             key_sets,
+            acme_expiries,
+            acme_orders,
+            acme_failures,
             published: add(all, "publish_writes", "ConfigMap and Secret writes"),
             statuses: add(all, "status_writes", "Status writes, by kind"),
             reports_refused,
@@ -201,6 +223,26 @@ impl Metrics {
             self.key_sets
                 .get_or_create(&IssuerLabels { uri })
                 .set(fetched_at);
+        }
+    }
+
+    /// Replaces all values.
+    pub(crate) fn orders(&self, state: &AcmeState) {
+        let AcmeState {
+            certificates,
+            orders,
+            failures,
+        } = state;
+        self.acme_orders
+            .set(i64::try_from(*orders).unwrap_or(i64::MAX));
+        self.acme_failures
+            .set(i64::try_from(*failures).unwrap_or(i64::MAX));
+        self.acme_expiries.clear();
+        for (secret, certificate) in certificates.iter().take(MAX_ORDERED) {
+            let secret = secret.to_string();
+            let expires = certificate.expires.map_or(0, Timestamp::as_second);
+            let labels = SecretLabels { secret };
+            self.acme_expiries.get_or_create(&labels).set(expires);
         }
     }
 

@@ -8,13 +8,18 @@ use base64::engine::general_purpose::STANDARD;
 use kube::api::ListParams;
 use kube::{Api, Client};
 use sesame_proto::keys::{self, KeyPair};
+use sesame_proto::{bounds, shard};
 
 use super::{Received, api_resource};
 use crate::connection::answer;
+use crate::engine::PublishedSets;
 use crate::replica::Replica;
 use sesame_kinds::api::NamespacedName;
 use sesame_kinds::world::{Kind, LastGoodKeys, ObjectKey, ServedPorts, ServedTogether};
-use sesame_published::names::{GATEWAY_ENTRY, KEYS_ENTRY, PART_LABEL, Part, SERVED_TOGETHER_ENTRY};
+use sesame_published::names::{
+    GATEWAY_ANNOTATION, GATEWAY_ENTRY, KEYS_ENTRY, MANIFEST_ENTRY, PART_LABEL, Part,
+    SERVED_TOGETHER_ENTRY, SHARD_ENTRY,
+};
 
 const TIMEOUT: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(500);
@@ -26,6 +31,8 @@ pub(crate) struct PublishedBefore {
     pub(crate) keys: LastGoodKeys,
     /// Ports that merged Gateways last served.
     pub(crate) together: ServedTogether,
+    /// Endpoint sets of Gateways with a rollout.
+    pub(crate) endpoint_sets: PublishedSets,
 }
 
 /// Retries until the read succeeds: without the last good keys, a broken Secret would withdraw its
@@ -47,15 +54,31 @@ async fn read(client: &Client, namespace: &str) -> kube::Result<PublishedBefore>
     let take = |secret: &Received| pairs.extend(pairs_of(secret));
     each(client, namespace, (Kind::Secret, Part::Keys), take).await?;
     let (mut names, mut together) = (BTreeSet::new(), Vec::new());
+    let mut endpoint_sets = PublishedSets::new();
     let take = |manifest: &Received| {
-        names.extend(published_name(manifest));
+        let name = published_name(manifest);
+        names.extend(name.clone());
         together.extend(served_together(manifest));
+        let staged = name.filter(|_| has_rollout(manifest));
+        endpoint_sets.extend(staged.map(|name| (name, BTreeSet::new())));
     };
     each(client, namespace, (Kind::ConfigMap, Part::Manifest), take).await?;
+    if !endpoint_sets.is_empty() {
+        let take = |shard: &Received| {
+            let owner = shard.value()["metadata"]["annotations"][GATEWAY_ANNOTATION].as_str();
+            let owner = owner.and_then(|owner| owner.split_once('/'));
+            let owner = owner.map(|(namespace, name)| NamespacedName::new(namespace, name));
+            if let Some(sets) = owner.and_then(|owner| endpoint_sets.get_mut(&owner)) {
+                sets.extend(sets_of(shard));
+            }
+        };
+        each(client, namespace, (Kind::ConfigMap, Part::Endpoints), take).await?;
+    }
     Ok(PublishedBefore {
         names,
         keys: LastGoodKeys::of_pairs(pairs),
         together: together.into_iter().collect(),
+        endpoint_sets,
     })
 }
 
@@ -85,6 +108,24 @@ fn pairs_of(secret: &Received) -> Vec<KeyPair> {
     let bytes = entry.and_then(|entry| STANDARD.decode(entry).ok());
     let pairs = bytes.and_then(|bytes| keys::decode(&bytes).ok());
     pairs.unwrap_or_default()
+}
+
+fn has_rollout(manifest: &Received) -> bool {
+    let manifest = entry(manifest, MANIFEST_ENTRY).and_then(|it| bounds::manifest(&it).ok());
+    manifest.is_some_and(|manifest| manifest.rollout.is_some())
+}
+
+/// Returns nothing if the content is invalid.
+fn sets_of(shard: &Received) -> Vec<String> {
+    let bytes = entry(shard, SHARD_ENTRY);
+    let read = bytes.and_then(|bytes| shard::endpoint_sets("endpoints", &bytes).ok());
+    let sets = read.map(|read| read.sets).unwrap_or_default();
+    sets.into_iter().map(|set| set.name).collect()
+}
+
+fn entry(object: &Received, name: &str) -> Option<Vec<u8>> {
+    let text = object.value()["binaryData"][name].as_str()?;
+    STANDARD.decode(text).ok()
 }
 
 fn published_name(manifest: &Received) -> Option<NamespacedName> {

@@ -147,6 +147,12 @@ pub struct GatewayAgentStatus {
     #[schemars(range(min = 10, max = MAX_REPORT_SECONDS))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub report_seconds: Option<u32>,
+    /// Traffic during the last 10 seconds or more. Reported only during a staged rollout.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub traffic: Option<IntervalTraffic>,
+    /// True while the host holds a change until an operator approves it, or is rolled back.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub held: bool,
     /// Time at which this report was last written.
     #[schemars(with = "Option<String>")]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -155,6 +161,16 @@ pub struct GatewayAgentStatus {
 
 fn state_schema(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "string", "enum": AgentState::ALL })
+}
+
+/// HTTP requests in an interval.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct IntervalTraffic {
+    /// Number of completed requests.
+    pub requests: u64,
+    /// Number of responses with status 5xx.
+    pub errors: u64,
 }
 
 /// An address in the Gateway's `spec.addresses` that the host does not have.

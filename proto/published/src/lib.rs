@@ -37,7 +37,7 @@ pub use self::definitions::{
     traffic_policy_definition,
 };
 pub use self::gateway_agent::{
-    GatewayAgent, GatewayAgentSpec, GatewayAgentStatus, MAX_ENTRIES, MAX_REPORT_SECONDS,
-    MAX_REPORTED_ADDRESSES, MAX_RULES, MAX_TEXT, RefusedListener, RefusedObject, RefusedRoute,
-    RefusedRule, STATUS_MANAGER, UnshownCertificate, UnusableAddress,
+    GatewayAgent, GatewayAgentSpec, GatewayAgentStatus, IntervalTraffic, MAX_ENTRIES,
+    MAX_REPORT_SECONDS, MAX_REPORTED_ADDRESSES, MAX_RULES, MAX_TEXT, RefusedListener,
+    RefusedObject, RefusedRoute, RefusedRule, STATUS_MANAGER, UnshownCertificate, UnusableAddress,
 };

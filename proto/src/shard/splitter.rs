@@ -114,6 +114,7 @@ impl Splitter {
                 revision: self.revision.clone(),
                 config: self.config().map(|it| it.reference.clone()).collect(),
                 endpoints: references.collect(),
+                rollout: None,
             },
             shards: config.chain(endpoints).cloned().collect(),
         }

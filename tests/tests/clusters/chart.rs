@@ -84,15 +84,20 @@ fn chart_installs_and_keeps_contour_definitions_if_enabled() {
 }
 
 #[test]
-fn chart_grants_ocg_bundle_rights_in_listed_namespaces() {
+fn chart_grants_optional_rights_in_listed_namespaces() {
     let plain = by_name(rendered_by_helm(NAMESPACE, &json!({})));
-    let values = json!({"controller": {"ocgBundleNamespaces": ["mesh"]}});
-    let mut rendered = by_name(rendered_by_helm(NAMESPACE, &values));
-    rendered.retain(|name, _| !plain.contains_key(name));
-    let path = workspace().join("controller/deploy/ocg-bundles.yaml");
-    let text = std::fs::read_to_string(path).expect("the rights");
-    let documents = serde_saphyr::from_multiple::<Value>(&text).expect("YAML");
-    assert_same(&rendered, &by_name(documents));
+    for (value, namespace, file) in [
+        ("ocgBundleNamespaces", "mesh", "ocg-bundles.yaml"),
+        ("acmeNamespaces", "default", "acme.yaml"),
+    ] {
+        let values = json!({"controller": {value: [namespace]}});
+        let mut rendered = by_name(rendered_by_helm(NAMESPACE, &values));
+        rendered.retain(|name, _| !plain.contains_key(name));
+        let path = workspace().join("controller/deploy").join(file);
+        let text = std::fs::read_to_string(path).expect("the rights");
+        let documents = serde_saphyr::from_multiple::<Value>(&text).expect("YAML");
+        assert_same(&rendered, &by_name(documents));
+    }
 }
 
 #[test]

@@ -22,13 +22,13 @@ use sesame_tests::manifests::{
 use sesame_tests::reports::report_serving;
 use sesame_tests::wait::{eventually, holds};
 
-struct Plugin {
+pub(crate) struct Plugin {
     directory: tempfile::TempDir,
     kubeconfig: PathBuf,
 }
 
 impl Plugin {
-    async fn new(cluster: &TestCluster, user: &User) -> Self {
+    pub(crate) async fn new(cluster: &TestCluster, user: &User) -> Self {
         let directory = tempfile::tempdir().unwrap();
         for name in ["kubectl-sesame", "kubectl_complete-sesame"] {
             symlink(
@@ -43,7 +43,7 @@ impl Plugin {
         }
     }
 
-    fn run(&self, arguments: &[&str]) -> Output {
+    pub(crate) fn run(&self, arguments: &[&str]) -> Output {
         self.run_with(arguments, "")
     }
 
@@ -63,7 +63,7 @@ impl Plugin {
         child.wait_with_output().unwrap()
     }
 
-    fn json(&self, arguments: &[&str]) -> Result<Value, String> {
+    pub(crate) fn json(&self, arguments: &[&str]) -> Result<Value, String> {
         let output = self.run(&[arguments, &["-o", "json"]].concat());
         serde_json::from_slice(&output.stdout).map_err(|_| words(&output))
     }

@@ -1,5 +1,6 @@
 //! Tests with an API server, a controller and agents.
 
+mod acme;
 mod agent_cluster;
 mod chart;
 mod chart_in_a_cluster;
@@ -17,4 +18,5 @@ mod mesh_trust;
 mod network_policies;
 mod policies;
 mod skew;
+mod staged_rollout;
 mod test_cluster;

@@ -44,6 +44,7 @@ fn names_page_matches_sources() {
     for directory in [
         "agent",
         "controller",
+        "proto/acme/src",
         "proto/kinds/src",
         "proto/published/src",
     ] {

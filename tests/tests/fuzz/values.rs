@@ -145,6 +145,7 @@ fn piece(bytes: &[u8]) -> Verdict {
             size: 0,
         }],
         endpoints: Vec::new(),
+        rollout: None,
     };
     let shards = BTreeMap::from([("c-0".to_owned(), bytes)]);
     let Err(ShardError::Revision { found, .. }) = shard::join(&manifest, &shards) else {

@@ -1,5 +1,6 @@
 //! Tests for certificates, private keys and trust with a real Envoy.
 
+mod acme;
 mod backend_tls;
 mod certificates;
 mod client_validation;

@@ -10,7 +10,7 @@ use sesame_resolver::incremental::{self, Delta, RouteDelta, RouteStatusChange};
 use super::Engine;
 use crate::target::Targets;
 use sesame_sources::manifests::ScanReport;
-use sesame_sources::update::GatewayRevision;
+use sesame_sources::update::{GatewayRevision, Staging};
 
 impl Engine {
     pub(super) fn resolve_changes(
@@ -50,6 +50,9 @@ impl Engine {
                 gateway: name.clone(),
                 encoded,
                 manifest_revision: None,
+                // Manifests are never staged.
+                staging: Staging::Immediate,
+                others: Arc::default(),
             });
         }
         gateways.is_empty().then_some((offers, statuses))

@@ -10,6 +10,7 @@ use sesame_resolver::{Options, resolve};
 
 use super::*;
 use crate::directories::Directories;
+use sesame_sources::acme::{AcmeCertificates, AcmeHostSettings};
 use sesame_sources::last_good::LastGood;
 
 const GATEWAYS: &str = "
@@ -138,6 +139,16 @@ fn any_event() -> impl Strategy<Value = Event> {
     ]
 }
 
+fn acme(dir: &std::path::Path) -> AcmeCertificates {
+    let settings = AcmeHostSettings {
+        directory: dir.join("acme"),
+        sealing: Arc::default(),
+        dns_hook: None,
+        sockets: Arc::new(|_, _| Vec::new()),
+    };
+    AcmeCertificates::load(settings).0
+}
+
 struct Fixture {
     dir: tempfile::TempDir,
     engine: Engine,
@@ -156,6 +167,7 @@ impl Fixture {
             times: crate::spans::EngineTimes::new(sesame_spans::Spans::default()),
             manifests: Manifests::new(root, LastGood::none()),
             key_sets: FetchedKeySets::load(dir.path().join("key-sets")).0,
+            acme: acme(dir.path()),
             resolver: Resolver::default(),
             resolve: Options::default(),
             host: HostSettings {

@@ -83,12 +83,38 @@ impl Scrape {
         let help = "Pending certificate requests of this host";
         let waiting = number(source.requested.len());
         families.single("agent_certificate_requests_waiting", help, waiting)?;
+        self.orders(families)?;
         let by_state = AgentState::ALL.map(|state| {
             let matching = self.report.gateways.iter().filter(|g| g.state == state);
             (vec![("state", state.to_string())], number(matching.count()))
         });
         let help = "Gateways of this host, by state";
         families.gauge("agent_gateways", help, by_state)
+    }
+
+    fn orders(&self, families: &mut Families<'_>) -> fmt::Result {
+        let Some(acme) = &self.report.source.acme else {
+            return Ok(());
+        };
+        let help = "Certificate orders by ACME, including failed ones; only for manifests";
+        families.counter(
+            "agent_acme_orders",
+            help,
+            [(Vec::new(), count(acme.orders))],
+        )?;
+        let help = "Failed certificate orders by ACME; only for manifests";
+        families.counter(
+            "agent_acme_failures",
+            help,
+            [(Vec::new(), count(acme.failures))],
+        )?;
+        let expiries = acme.certificates.iter().take(MAX_CERTIFICATES).map(|it| {
+            let expires = it.expires.map_or(0, Timestamp::as_second);
+            (vec![("secret", it.secret.clone())], seconds(expires))
+        });
+        let help = "When each certificate by ACME expires, in seconds since 1970; 0 before it is \
+                    issued; at most twenty; only for manifests";
+        families.gauge("agent_acme_expiry_timestamp_seconds", help, expiries)
     }
 
     fn gateways(&self, families: &mut Families<'_>) -> fmt::Result {

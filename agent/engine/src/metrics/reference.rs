@@ -12,6 +12,7 @@ use super::budgets::{Budgets, EnvoyBudgets, UsedBudget};
 use super::counts::{ApplyCounts, ApplyOutcome};
 use super::scrape::{ExpiryTimes, GatewayFacts, Scrape};
 use super::traffic::EnvoyTraffic;
+use crate::orders::{AcmeReport, OrderedCertificate};
 use crate::report::{
     AgentReport, EnvoyReport, GatewayReport, KeySetReport, RefusedReport, Report, SourceReport,
 };
@@ -136,6 +137,10 @@ fn scrape(gateways: usize) -> Scrape {
             source: SourceReport {
                 uncovered_hostnames: Some(1),
                 key_sets: vec![KeySetReport::default()],
+                acme: Some(AcmeReport {
+                    certificates: vec![OrderedCertificate::default()],
+                    ..AcmeReport::default()
+                }),
                 ..SourceReport::default()
             },
             gateways: reports.collect(),

@@ -22,6 +22,7 @@ use super::{
 };
 use crate::engine::SourceState;
 use crate::observed::Observed;
+use crate::orders::{self, AcmeReport};
 use crate::target::{RetainedCertificate, Target};
 use sesame_sources::problem::Severity;
 use sesame_sources::update::IncompleteRevision;
@@ -163,11 +164,17 @@ fn with_state(source: &SourceReport, known: &SourceState) -> SourceReport {
     SourceReport {
         available: known.available,
         reason: known.held.clone().unwrap_or_default(),
-        problems: [&known.problems[..], &known.local.problems].concat(),
+        problems: [
+            &known.problems[..],
+            &known.local.problems,
+            &orders::problems(&known.acme),
+        ]
+        .concat(),
         uncovered_hostnames: known.uncovered_hostnames,
         bundles: known.bundles.to_vec(),
         requested: known.local.open.keys().cloned().collect(),
         key_sets: known.key_sets.values().map(KeySetReport::of).collect(),
+        acme: AcmeReport::of(&known.acme),
         ..source.clone()
     }
 }
@@ -246,6 +253,14 @@ pub(crate) fn gateway_report(
         (AgentState::Applying, why.to_owned())
     } else if let Some(held) = &observed.held {
         (AgentState::Degraded, held.clone())
+    } else if let Some(waiting) = observed
+        .waiting
+        .as_ref()
+        .filter(|_| !observed.is_in_trouble())
+    {
+        let held = known.held(name);
+        let state = held.map_or(AgentState::Serving, |_| AgentState::Degraded);
+        (state, held.unwrap_or(waiting).clone())
     } else if answered {
         let held = known.held(name).map(String::as_str);
         answered_state(held, incomplete, &refused, observed)

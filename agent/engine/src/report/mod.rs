@@ -21,6 +21,7 @@ use sesame_kinds::status::AgentState;
 use sesame_proto::key_sets::KeySetCopy;
 use sesame_proto::provenance::Provenance;
 
+pub use crate::orders::{AcmeReport, OrderedCertificate};
 use sesame_apply::quarantine::Refused;
 use sesame_sources::bundles::BundleReport;
 use sesame_sources::problem::SourceProblem;
@@ -114,6 +115,9 @@ pub struct SourceReport {
     /// Key sets that this host fetches; set for manifests only.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub key_sets: Vec<KeySetReport>,
+    /// Certificate orders by ACME; set if certificates are requested.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub acme: Option<AcmeReport>,
 }
 
 /// A key set that this host fetches.

@@ -1,6 +1,6 @@
 //! Builds objects from local files, which replace manifest objects of the same kind and name.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use sesame_kinds::api::{ConfigMap, Metadata, NamespacedName, Secret, SecretBytes};
@@ -9,6 +9,7 @@ use sesame_proto::encoded::Substitutes;
 use sesame_proto::key_sets::KeySetCopies;
 
 use super::Manifests;
+use super::objects::KeyedObject;
 
 impl Manifests {
     /// Sets local content and fetched key sets for the next scan. Objects for the key sets are
@@ -61,6 +62,43 @@ impl Manifests {
                 changed.push(key);
             }
         }
+        changed
+    }
+
+    /// Sets the objects that certificate orders need, for the next scan.
+    pub fn set_ordered(&mut self, objects: Vec<AnyObject>) {
+        self.ordered = objects;
+    }
+
+    /// Objects in manifests and local files take precedence, so nobody's object is replaced.
+    pub(super) fn put_ordered_objects(&mut self) -> Vec<ObjectKey> {
+        let mut changed = Vec::new();
+        let mut put = BTreeSet::new();
+        let local: BTreeSet<ObjectKey> = self.local.iter().map(AnyObject::key).collect();
+        for object in &self.ordered {
+            let key = object.key();
+            if local.contains(&key) || self.owners.contains_key(&KeyedObject(object.clone())) {
+                continue;
+            }
+            if self.world.get(&key).as_ref() != Some(object) {
+                self.world.insert(object.clone());
+                changed.push(key.clone());
+            }
+            put.insert(key);
+        }
+        let stale = self.ordered_keys.difference(&put);
+        let is_free = |key: &&ObjectKey| {
+            let object = self.world.get(key).map(KeyedObject);
+            let is_declared = object.is_some_and(|object| self.owners.contains_key(&object));
+            !is_declared && !local.contains(key)
+        };
+        let stale: Vec<ObjectKey> = stale.filter(is_free).cloned().collect();
+        for key in stale {
+            if self.world.remove(&key) {
+                changed.push(key);
+            }
+        }
+        self.ordered_keys = put;
         changed
     }
 

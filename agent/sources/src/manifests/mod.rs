@@ -66,6 +66,10 @@ pub struct Manifests {
     contested: BTreeMap<KeyedObject, Vec<Arc<Path>>>,
     world: World,
     local: Vec<AnyObject>,
+    /// Created for certificate orders.
+    ordered: Vec<AnyObject>,
+    /// Objects in `world` that came from `ordered`.
+    ordered_keys: BTreeSet<ObjectKey>,
     tree_problems: Vec<SourceProblem>,
     retry_tree: bool,
     /// Good files that are not stored yet, and removed files that may still be stored.
@@ -97,6 +101,8 @@ impl Manifests {
             contested: BTreeMap::new(),
             world: World::default(),
             local: Vec::new(),
+            ordered: Vec::new(),
+            ordered_keys: BTreeSet::new(),
             tree_problems: Vec::new(),
             retry_tree: false,
             unsaved: BTreeSet::new(),
@@ -388,7 +394,9 @@ impl Manifests {
         let held = self.files.values().map(|file| file.documents()).sum();
         self.documents.collect(held);
         let local = self.put_local_objects();
-        let keys: BTreeSet<ObjectKey> = changed.iter().map(KeyedObject::key).chain(local).collect();
+        let ordered = self.put_ordered_objects();
+        let declared = changed.iter().map(KeyedObject::key);
+        let keys: BTreeSet<ObjectKey> = declared.chain(local).chain(ordered).collect();
         ScanReport {
             available: self.available,
             changed: keys.into_iter().collect(),

@@ -162,6 +162,7 @@ fn differences(
         kept_layers: _,
         unless_published: _,
         ocg_bundles: _,
+        certificate_requests: _,
         settings: _,
         services: _,
         uncovered: _,

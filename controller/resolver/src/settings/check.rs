@@ -8,7 +8,7 @@ use std::ops::RangeInclusive;
 use sesame_proto::network::Network;
 
 use super::parameters::Scope;
-use super::{access_log, fleet, ingress, metrics, port_clients, ports, rollout, tracing};
+use super::{access_log, acme, fleet, ingress, metrics, port_clients, ports, rollout, tracing};
 use crate::syntax::{durations, limits, names};
 use sesame_kinds::api::{
     AccessLogRules, GatewayRef, GatewaySelection, HostRules, MetricsSettings, OpenEnum, PortRules,
@@ -44,6 +44,7 @@ pub fn faults(configuration: &SesameConfiguration) -> Vec<String> {
         tracing,
         access_log,
         metrics,
+        acme,
     } = &configuration.spec;
     let mut found: Vec<String> = configuration
         .metadata
@@ -59,10 +60,7 @@ pub fn faults(configuration: &SesameConfiguration) -> Vec<String> {
         faults.hosts(hosts);
     }
     if let Some(ingress) = ingress {
-        let wrong = ingress::faults(ingress).into_iter();
-        faults
-            .0
-            .extend(wrong.map(|why| format!("spec.ingress.{why}")));
+        faults.below("ingress", ingress::faults(ingress));
     }
     if let Some(publishing) = publishing {
         faults.publishing(publishing);
@@ -74,10 +72,7 @@ pub fn faults(configuration: &SesameConfiguration) -> Vec<String> {
         faults.rotation(rotation);
     }
     if let Some(rollout) = rollout {
-        let wrong = rollout::faults(rollout).into_iter();
-        faults
-            .0
-            .extend(wrong.map(|why| format!("spec.rollout.{why}")));
+        faults.below("rollout", rollout::faults(rollout));
     }
     if let Some(tracing) = tracing
         && let Err((_, why)) = tracing::read(tracing)
@@ -91,6 +86,10 @@ pub fn faults(configuration: &SesameConfiguration) -> Vec<String> {
         && let Some(Err(why)) = routes.as_deref().map(metrics::read)
     {
         faults.0.push(format!("spec.metrics.{why}"));
+    }
+    if let Some(acme) = acme {
+        let wrong = acme::faults(acme).into_iter();
+        faults.0.extend(wrong.map(|why| format!("spec.acme.{why}")));
     }
     if let Some(fleet) = fleet {
         let wrong = fleet::faults(fleet);
@@ -113,6 +112,7 @@ pub(super) fn faults_of_parameters(
         hosts,
         ingress,
         fleet,
+        acme,
         ..
     } = &configuration.spec;
     for (field, there) in [("gateway", gateway.is_some()), ("hosts", hosts.is_some())] {
@@ -135,6 +135,8 @@ pub(super) fn faults_of_parameters(
         ("fleet.images", images),
         ("fleet.gateways", gateways),
         ("ingress", ingress.is_some()),
+        // The controller connects to the directory, so a tenant must not choose its address.
+        ("acme", acme.is_some()),
     ] {
         if there {
             found.push(format!(
@@ -156,6 +158,12 @@ struct Faults<'f>(&'f mut Vec<String>);
 impl Faults<'_> {
     fn add(&mut self, field: &str, why: impl AsRef<str>) {
         self.0.push(format!("spec.{field}: {}", why.as_ref()));
+    }
+
+    fn below(&mut self, field: &str, wrong: Vec<String>) {
+        let wrong = wrong.into_iter();
+        self.0
+            .extend(wrong.map(|why| format!("spec.{field}.{why}")));
     }
 
     fn word(&mut self, field: &str, value: Option<&impl OpenEnum>) {
@@ -324,9 +332,10 @@ mod tests {
     use super::super::configuration;
     use super::*;
     use sesame_kinds::api::{
-        EdgeSettings, FleetImages, FleetSettings, ForwardedCertificateSettings, Http3Settings,
-        IngressSettings, MeasuredRoute, PortEdge, PortMapping, ProxyClass, ProxyProtocolSettings,
-        Publishing, PublishingType, RolloutSettings, SecretRef, TracingSettings,
+        AcmeSettings, EdgeSettings, FleetImages, FleetSettings, ForwardedCertificateSettings,
+        Http3Settings, IngressSettings, MeasuredRoute, PortEdge, PortMapping, ProxyClass,
+        ProxyProtocolSettings, Publishing, PublishingType, RolloutSettings, SecretRef,
+        TracingSettings,
     };
 
     fn of(spec: SesameConfigurationSpec) -> String {
@@ -428,6 +437,10 @@ mod tests {
                     name: "cart".to_owned(),
                 }]),
             }),
+            acme: Some(AcmeSettings {
+                directory: Some("ca.test".to_owned()),
+                ..AcmeSettings::default()
+            }),
         });
         for words in [
             "spec.gateway.controllerName: \"ours\"",
@@ -462,6 +475,7 @@ mod tests {
             "spec.accessLog.minDuration: \"25h\": expected 1ms to 24h",
             "spec.tracing.mode \"On\" is not supported; expected Enabled,",
             "spec.metrics.routes[0].kind \"TCPRoute\" is not one of HTTPRoute, GRPCRoute",
+            "spec.acme.directory: \"ca.test\": expected a URL",
             "spec.edge.maxRequestHeaders: \"0\" is not a number from 1 to 10000",
         ] {
             assert!(found.contains(words), "{words}: {found}");

@@ -193,7 +193,7 @@ impl EdgeDefaults {
             let Some(name) = key.strip_prefix(PREFIX) else {
                 continue;
             };
-            if key == rollout::APPROVAL {
+            if [rollout::APPROVAL, rollout::COMMAND].contains(&key) {
                 continue;
             }
             match set(&mut self.0, name, value) {

@@ -8,9 +8,9 @@ use super::tracing::{self, ConfiguredTracing};
 use super::{metrics, named};
 use crate::syntax::names;
 use sesame_kinds::api::{
-    AccessLogRules, ContainerResources, EdgeSettings, FleetImages, FleetResources, FleetSettings,
-    MetricsSettings, PortEdge, PortRules, Publishing, RolloutSettings, RotationSettings,
-    SesameConfiguration, SesameConfigurationSpec, UpstreamSettings,
+    AccessLogRules, AcmeSettings, ContainerResources, EdgeSettings, FleetImages, FleetResources,
+    FleetSettings, MetricsSettings, PortEdge, PortRules, Publishing, RolloutSettings,
+    RotationSettings, SesameConfiguration, SesameConfigurationSpec, UpstreamSettings,
 };
 
 #[derive(Debug, Default)]
@@ -26,6 +26,7 @@ pub(super) struct Merged {
     pub(super) tracing: Option<ConfiguredTracing>,
     /// Sorted route names.
     pub(super) measured_routes: Vec<String>,
+    pub(super) acme: AcmeSettings,
     pub(super) ports: PortLimits,
     pub(super) sources: BTreeMap<String, String>,
 }
@@ -60,6 +61,7 @@ impl Merged {
             tracing,
             access_log,
             metrics,
+            acme,
         } = &layer.spec;
         if let Some(publishing) = publishing {
             self.publishing(publishing, &source);
@@ -85,11 +87,7 @@ impl Merged {
             }
         }
         if let Some(rollout) = rollout {
-            overlay! { RolloutSettings {} = rollout, over self.rollout, self.sources, &source;
-                hold_draining as "spec.rollout.holdDraining",
-                approve_draining as "spec.rollout.approveDraining",
-                windows as "spec.rollout.windows",
-            }
+            self.rollout(rollout, &source);
         }
         if let Some(spec) = tracing.as_ref().filter(|it| tracing::is_set(it)) {
             self.sources
@@ -111,8 +109,32 @@ impl Merged {
             self.sources
                 .insert("spec.metrics.routes".to_owned(), source.clone());
         }
+        if let Some(acme) = acme {
+            self.acme(acme, &source);
+        }
         if let Some(ports) = ports {
             self.port_rules(ports, &source);
+        }
+    }
+
+    fn rollout(&mut self, rollout: &RolloutSettings, source: &str) {
+        overlay! { RolloutSettings {} = rollout, over self.rollout, self.sources, source;
+            hold_draining as "spec.rollout.holdDraining",
+            approve_draining as "spec.rollout.approveDraining",
+            windows as "spec.rollout.windows",
+            stages as "spec.rollout.stages",
+            on_failure as "spec.rollout.onFailure",
+            max_error_increase as "spec.rollout.maxErrorIncrease",
+        }
+    }
+
+    fn acme(&mut self, acme: &AcmeSettings, source: &str) {
+        overlay! { AcmeSettings {} = acme, over self.acme, self.sources, source;
+            directory as "spec.acme.directory",
+            email as "spec.acme.email",
+            terms_agreed as "spec.acme.termsAgreed",
+            challenge as "spec.acme.challenge",
+            ca_bundle as "spec.acme.caBundle",
         }
     }
 

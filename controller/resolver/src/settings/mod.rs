@@ -5,6 +5,7 @@
 //! an invalid configuration.
 
 pub(crate) mod access_log;
+pub(crate) mod acme;
 pub mod check;
 mod client_addresses;
 mod clients;
@@ -35,7 +36,7 @@ use self::tracing::ConfiguredTracing;
 #[cfg(test)]
 use sesame_kinds::api::SesameConfigurationSpec;
 use sesame_kinds::api::{
-    FleetGateways, FleetManagement, FleetSettings, FleetWorkload, Labels, Publishing,
+    AcmeSettings, FleetGateways, FleetManagement, FleetSettings, FleetWorkload, Labels, Publishing,
     PublishingType, RotationSettings, SesameConfiguration,
 };
 
@@ -56,6 +57,7 @@ pub struct GatewaySettings {
     pub(crate) log: ConfiguredLog,
     /// Route names as in the snapshot.
     pub(crate) measured_routes: Vec<String>,
+    pub(crate) acme: AcmeSettings,
     pub(crate) ports: PortLimits,
     /// Object or annotation that sets each field.
     pub sources: BTreeMap<String, String>,
@@ -82,6 +84,7 @@ impl GatewaySettings {
             access_log,
             log,
             measured_routes,
+            acme,
             ports,
             mut sources,
         } = merged;
@@ -97,15 +100,28 @@ impl GatewaySettings {
                 Err(why) => not_understood.push(format!("{source}: {why}")),
             }
         }
+        let mut rollout = rollout::of(&rollout);
+        if let (Some(command), Some(rollout)) = (annotations.get(rollout::COMMAND), &mut rollout)
+            && !rollout.stages.is_empty()
+        {
+            match rollout::check_command(command) {
+                Ok(()) => command.clone_into(&mut rollout.command),
+                Err(why) => {
+                    let source = format!("metadata.annotations[{}]", rollout::COMMAND);
+                    not_understood.push(format!("{source}: {why}"));
+                }
+            }
+        }
         let settings = Self {
             publishing,
             fleet,
             clients,
             rotation: of_rotation(&rotation),
-            rollout: rollout::of(&rollout),
+            rollout,
             tracing,
             log,
             measured_routes,
+            acme,
             ports,
             sources,
             implied_class: None,
@@ -140,6 +156,8 @@ impl GatewaySettings {
             tracing,
             log,
             measured_routes,
+            // Certificates belong to listeners, not to Envoy instances.
+            acme: _,
             ports,
             sources,
             implied_class: _,

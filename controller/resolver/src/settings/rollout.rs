@@ -1,15 +1,24 @@
-//! When changes that drain connections are applied.
+//! When changes are applied, and in which stages.
 
 use sesame_proto::digest::LISTENERS_DIGITS;
-use sesame_proto::schema::{MaintenanceWindow as Window, Rollout};
+use sesame_proto::rollout::{Command, MAX_HOSTS, MAX_STAGES};
+use sesame_proto::schema::{MaintenanceWindow as Window, Rollout, RolloutStage as Stage};
 
+use super::check::milliseconds;
 use super::clients::unknown;
 use super::edge::excerpt;
 use crate::syntax::limits;
-use sesame_kinds::api::{MaintenanceWindow, OpenEnum, RolloutSettings, Weekday};
+use sesame_kinds::api::{
+    MaintenanceWindow, OpenEnum, RolloutFailure, RolloutSettings, RolloutStage, Weekday,
+};
 
 /// Annotation of a Gateway with the digest of an approved change.
 pub(super) const APPROVAL: &str = "projectsesame.io/approve-draining";
+/// Annotation of a Gateway with a command for its rollout.
+pub(super) const COMMAND: &str = "projectsesame.io/rollout";
+const DEFAULT_BAKE_MS: u64 = 10 * 60 * 1000;
+const MAX_BAKE_MS: u64 = 168 * 3600 * 1000;
+const MAX_ZONE: usize = 253;
 /// As in the schema.
 const MAX_WINDOWS: usize = 16;
 const DAY: u32 = 24 * 60;
@@ -20,16 +29,26 @@ pub(super) fn of(settings: &RolloutSettings) -> Option<Rollout> {
         hold_draining,
         approve_draining,
         windows,
+        stages,
+        on_failure,
+        max_error_increase,
     } = settings;
     let hold_draining = *hold_draining == Some(true);
+    let stages = stages.iter().flatten().map(stage_of);
+    let stages: Vec<Stage> = stages.filter_map(Result::ok).collect();
+    let is_staged = !stages.is_empty();
     let windows = windows.iter().flatten().map(windows_of);
     let mut windows: Vec<Window> = windows.filter_map(Result::ok).flatten().collect();
     windows.sort_by_key(|it| (it.start, it.minutes));
     windows.dedup();
-    hold_draining.then(|| Rollout {
+    (hold_draining || is_staged).then(|| Rollout {
         hold_draining,
         approved: approve_draining.clone().unwrap_or_default(),
         windows,
+        stages,
+        return_on_failure: is_staged && *on_failure == Some(RolloutFailure::Return),
+        command: String::new(),
+        max_error_increase: max_error_increase.filter(|_| is_staged),
     })
 }
 
@@ -39,6 +58,9 @@ pub(super) fn faults(settings: &RolloutSettings) -> Vec<String> {
         hold_draining: _,
         approve_draining,
         windows,
+        stages,
+        on_failure,
+        max_error_increase,
     } = settings;
     let mut faults = Vec::new();
     if let Some(Err(why)) = approve_draining.as_deref().map(check_approval) {
@@ -50,7 +72,69 @@ pub(super) fn faults(settings: &RolloutSettings) -> Vec<String> {
         let wrong = windows_of(window).err();
         faults.extend(wrong.map(|why| format!("windows[{i}].{why}")));
     }
+    let stages = stages.as_deref().unwrap_or_default();
+    faults.extend(limits::entries("stages", stages.len(), 0..=MAX_STAGES).err());
+    for (i, stage) in stages.iter().take(MAX_STAGES).enumerate() {
+        let wrong = stage_of(stage).err();
+        faults.extend(wrong.map(|why| format!("stages[{i}]{why}")));
+    }
+    let wrong = on_failure.as_ref().and_then(OpenEnum::unknown);
+    faults.extend(wrong.map(|(value, words)| unknown("onFailure", value, words)));
+    if let Some(points) = max_error_increase.filter(|points| *points > 100) {
+        faults.push(format!("maxErrorIncrease: {points}: expected 0 to 100"));
+    }
     faults
+}
+
+pub(super) fn check_command(command: &str) -> Result<(), String> {
+    if Command::parse(command).is_some() {
+        return Ok(());
+    }
+    let command = excerpt(command);
+    Err(format!(
+        "{command:?}: expected pause/DIGEST, undo/DIGEST or resume/DIGEST/STAGE; use `kubectl \
+        sesame rollout`"
+    ))
+}
+
+fn stage_of(stage: &RolloutStage) -> Result<Stage, String> {
+    let RolloutStage {
+        hosts,
+        percent,
+        zone,
+        bake,
+        pause,
+    } = stage;
+    let count = [hosts.is_some(), percent.is_some(), zone.is_some()];
+    if count.into_iter().filter(|is_set| *is_set).count() != 1 {
+        return Err(": expected either hosts, percent or zone".to_owned());
+    }
+    let most = u32::try_from(MAX_HOSTS).unwrap_or(u32::MAX);
+    for (field, number, most) in [("hosts", hosts, most), ("percent", percent, 100)] {
+        if let Some(number) = number.filter(|number| !(1..=most).contains(number)) {
+            return Err(format!(".{field}: {number}: expected 1 to {most}"));
+        }
+    }
+    let zone = zone.clone().unwrap_or_default();
+    if stage.zone.is_some() && !(1..=MAX_ZONE).contains(&zone.len()) {
+        return Err(format!(
+            ".zone: {:?}: expected 1 to {MAX_ZONE} bytes",
+            excerpt(&zone)
+        ));
+    }
+    let bake = match bake {
+        None => DEFAULT_BAKE_MS,
+        Some(text) => milliseconds(text)
+            .filter(|bake| *bake <= MAX_BAKE_MS)
+            .ok_or_else(|| format!(".bake: {:?}: expected 0s to 168h", excerpt(text)))?,
+    };
+    Ok(Stage {
+        hosts: hosts.unwrap_or_default(),
+        percent: percent.unwrap_or_default(),
+        zone,
+        bake_seconds: u32::try_from(bake.div_ceil(1000)).unwrap_or(u32::MAX),
+        pause: *pause == Some(true),
+    })
 }
 
 pub(super) fn check_approval(digest: &str) -> Result<(), String> {
@@ -140,7 +224,62 @@ mod tests {
             hold_draining: Some(true),
             approve_draining: None,
             windows: Some(windows.to_vec()),
+            ..RolloutSettings::default()
         }
+    }
+
+    #[test]
+    fn stages_have_one_selector_and_bake_time() {
+        let stage = |change: fn(&mut RolloutStage)| {
+            let mut stage = RolloutStage::default();
+            change(&mut stage);
+            stage
+        };
+        let settings = RolloutSettings {
+            stages: Some(vec![
+                stage(|it| it.hosts = Some(1)),
+                stage(|it| {
+                    it.zone = Some("a".to_owned());
+                    it.bake = Some("1m30s".to_owned());
+                    it.pause = Some(true);
+                }),
+            ]),
+            on_failure: Some(RolloutFailure::Return),
+            ..RolloutSettings::default()
+        };
+        assert_eq!(faults(&settings), Vec::<String>::new());
+        let rollout = of(&settings).expect("a rollout");
+        assert!(!rollout.hold_draining && rollout.return_on_failure);
+        let [first, second] = rollout.stages.as_slice() else {
+            panic!("{rollout:?}");
+        };
+        assert_eq!((first.hosts, first.bake_seconds), (1, 600));
+        assert_eq!((second.bake_seconds, second.pause), (90, true));
+        for (change, expected) in [
+            (
+                (|_| {}) as fn(&mut RolloutStage),
+                "stages[0]: expected either",
+            ),
+            (|it| it.hosts = Some(0), "stages[0].hosts: 0: expected 1 to"),
+            (
+                |it| (it.hosts, it.percent) = (Some(1), Some(1)),
+                "stages[0]: expected either",
+            ),
+            (|it| it.percent = Some(101), "stages[0].percent: 101"),
+            (
+                |it| (it.hosts, it.bake) = (Some(1), Some("169h".to_owned())),
+                "stages[0].bake: \"169h\": expected 0s to 168h",
+            ),
+        ] {
+            let wrong = RolloutSettings {
+                stages: Some(vec![stage(change)]),
+                ..RolloutSettings::default()
+            };
+            let found = faults(&wrong).join("; ");
+            assert!(found.starts_with(expected), "{expected}: {found}");
+        }
+        assert!(check_command("resume/0123456789abcdef/1").is_ok());
+        assert!(check_command("resume").is_err());
     }
 
     #[test]

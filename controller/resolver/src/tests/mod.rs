@@ -8,6 +8,7 @@ mod access_origins;
 mod access_policies;
 mod access_reports;
 mod access_services;
+mod acme;
 mod any_routes;
 mod any_slices;
 mod backend_policies;

@@ -11,9 +11,9 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::{
-    AccessLogRules, EdgeSettings, FleetSettings, IngressSettings, IpFamily, IpFamilyPolicy,
-    MetricsSettings, Object, PortEdge, PublishingType, RolloutSettings, SelectionMode,
-    ServiceTraffic, SessionAffinity, TracingSettings,
+    AccessLogRules, AcmeSettings, EdgeSettings, FleetSettings, IngressSettings, IpFamily,
+    IpFamilyPolicy, MetricsSettings, Object, PortEdge, PublishingType, RolloutSettings,
+    SelectionMode, ServiceTraffic, SessionAffinity, TracingSettings,
 };
 
 /// Group of Sesame's own kinds.
@@ -58,6 +58,9 @@ pub struct SesameConfigurationSpec {
     pub tracing: Option<TracingSettings>,
     /// Additional metrics that hosts expose.
     pub metrics: Option<MetricsSettings>,
+    /// CA from which certificates are ordered. Allowed only in configurations of the controller or a
+    /// GatewayClass.
+    pub acme: Option<AcmeSettings>,
 }
 
 /// Gateways that a controller serves.

@@ -21,6 +21,14 @@ open_enum! {
     }
 }
 
+open_enum! {
+    /// What happens if a revision fails on its first hosts.
+    RolloutFailure {
+        Hold = "Hold",
+        Return = "Return",
+    }
+}
+
 /// When changes are applied to the hosts of a Gateway.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase")]
@@ -37,6 +45,38 @@ pub struct RolloutSettings {
     /// only the last one applies.
     #[schemars(length(max = 16))]
     pub windows: Option<Vec<MaintenanceWindow>>,
+    /// Stages in which hosts get a new revision; after the last one, all other hosts get it. Without
+    /// stages, all hosts get it at once. Endpoints, keys and CA certificates are never staged.
+    #[schemars(length(max = 16))]
+    pub stages: Option<Vec<RolloutStage>>,
+    /// `Hold`, the default, releases no further host if the revision fails. `Return` also returns
+    /// the hosts that have it to the previous revision.
+    pub on_failure: Option<RolloutFailure>,
+    /// By how many percentage points the share of 5xx responses may exceed the share on hosts
+    /// without the revision: 0 to 100; 5 by default.
+    #[schemars(range(max = 100))]
+    pub max_error_increase: Option<u32>,
+}
+
+/// Hosts that get a new revision together: set either `hosts`, `percent` or `zone`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(default, rename_all = "camelCase")]
+pub struct RolloutStage {
+    /// Number of hosts that have the revision in this stage: 1 to 2000.
+    #[schemars(range(min = 1, max = 2000))]
+    pub hosts: Option<u32>,
+    /// Share of hosts that have the revision in this stage: 1 to 100.
+    #[schemars(range(min = 1, max = 100))]
+    pub percent: Option<u32>,
+    /// Zone whose hosts get the revision, as in the hosts' reports.
+    #[schemars(length(min = 1, max = 253))]
+    pub zone: Option<String>,
+    /// How long the hosts must serve the revision before the next stage: `0s` to `168h`; `10m` by
+    /// default.
+    #[schemars(regex(pattern = r"^([0-9]{1,5}(h|m|s|ms)){1,4}$"))]
+    pub bake: Option<String>,
+    /// Wait for `kubectl sesame rollout resume` after this stage; `false` by default.
+    pub pause: Option<bool>,
 }
 
 /// A time of the week, in UTC.
