@@ -1,7 +1,7 @@
 //! Orders certificates by ACME for Gateways in the cluster. Only the leader orders.
 //!
-//! Never changes an object without the label and the controller's name: a Secret that somebody
-//! else created or edited stays as it is. Accounts and attempts are in one Secret in the
+//! Never changes an object without the label and the controller's name: a Secret that another
+//! program created or edited stays as it is. Accounts and attempts are in one Secret in the
 //! controller's namespace.
 
 mod objects;
@@ -67,7 +67,7 @@ pub(crate) fn start_orders(
 
 struct ClusterHost {
     replica: Replica,
-    /// True if the API server only checks what is written.
+    /// True if the API server only checks the write.
     dry_run: bool,
 }
 
@@ -259,7 +259,7 @@ impl AcmeHost for ClusterHost {
             .is_some_and(|found| !is_issued(found, name, controller))
         {
             return Err(format!(
-                "somebody else created or edited Secret {name}; delete one of them"
+                "another program created or edited Secret {name}; delete one of them"
             ));
         }
         let gateways = self.gateways(&name.namespace, request).await?;

@@ -24,11 +24,11 @@ pub const MAX_HOSTS: usize = 2000;
 pub const MAX_ERROR_INCREASE: u32 = 5;
 /// Requests that the released hosts must have served before their errors count.
 pub const MIN_REQUESTS: u64 = 20;
-/// Reason of a rollout that an operator paused. Such a rollout goes on where it stopped.
+/// Reason of a rollout that an operator paused. Such a rollout continues at the same stage.
 pub const OPERATOR_PAUSED: &str = "an operator paused it";
 const MAX_ACCEPTED: usize = 100;
 
-/// What a host reports about a Gateway.
+/// A host's report about a Gateway.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HostReport {
     /// Name of the host.
@@ -41,7 +41,7 @@ pub struct HostReport {
     pub has_applied: bool,
     /// The host cannot serve the newest revision.
     pub has_refused: bool,
-    /// What the host cannot serve, such as `rejects HTTPRoute/ns/cart`.
+    /// Faults of the host, such as `rejects HTTPRoute/ns/cart`.
     pub failures: BTreeSet<String>,
     /// Requests in the last interval.
     pub requests: u64,
@@ -148,7 +148,7 @@ fn reached(before: &RolloutRecord) -> Vec<String> {
     all.into_iter().take(MAX_HOSTS).cloned().collect()
 }
 
-/// Follows the operator's command. Returns true if the rollout must not go on.
+/// Follows the operator's command. Returns true if the rollout must stop.
 fn obey(record: &mut RolloutRecord, rollout: &Rollout) -> bool {
     let command = Command::parse(&rollout.command);
     let command = command.filter(|(_, digest)| *digest == record.digest);
@@ -284,7 +284,7 @@ fn release(record: &mut RolloutRecord, stage: &RolloutStage, hosts: &[HostReport
     };
     let room = room.min(MAX_HOSTS.saturating_sub(record.hosts.len()));
     for host in waiting.into_iter().take(room) {
-        // The revision did not cause what is older than it.
+        // The revision did not cause older failures.
         if record.reached.binary_search(&host.name).is_err() {
             host.failures.iter().for_each(|key| accept(record, key));
         }

@@ -107,7 +107,7 @@ impl Pebble {
         pebble
     }
 
-    /// Returns what the server logged.
+    /// Returns the server's log.
     pub fn log(&self) -> String {
         std::fs::read_to_string(self.directory.path().join("log")).unwrap_or_default()
     }

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Builds Pebble, a small ACME server for tests, and the DNS server that comes with it.
+# Builds Pebble, a small ACME server for tests, and its DNS server.
 set -eu
 # shellcheck source=tests/tools/common.sh
 . "$(dirname "$0")/common.sh"

@@ -1,4 +1,4 @@
-//! Forecasts what a change costs Envoy.
+//! Forecasts the cost of a change for Envoy.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -23,7 +23,7 @@ pub struct Forecast {
     /// Subscriptions that end.
     pub ended_subscriptions: usize,
     /// Estimate of the time that Envoy's main thread needs for the files, in milliseconds. Workers
-    /// continue to serve requests meanwhile.
+    /// continue to serve requests.
     pub main_thread_ms: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Forecasts what a change costs: Envoy's work, and the connections that it drains. Counts these if
+//! Forecasts the cost of a change: Envoy's work, and the connections that it drains. Counts these if
 //! an agent is running.
 
 use std::collections::BTreeMap;

@@ -53,7 +53,7 @@ struct Validation {
     valid: bool,
     findings: Vec<Finding>,
     envoy: BTreeMap<String, EnvoyVerdict>,
-    /// What the change costs Envoy, by Gateway that this host's agent serves.
+    /// Cost of the change for Envoy, by Gateway that this host's agent serves.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     forecasts: BTreeMap<String, Forecast>,
 }

@@ -1,6 +1,6 @@
 //! Finds the certificates to order by ACME: Secrets of annotated Gateways' HTTPS listeners.
 //!
-//! A Secret that lacks the label of issued Secrets belongs to somebody else, and is not requested.
+//! A Secret that lacks the label of issued Secrets belongs to another program, and is not requested.
 //! Each obstacle becomes part of the message of the Gateway's `Accepted` condition.
 
 use std::collections::BTreeSet;

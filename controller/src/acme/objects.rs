@@ -27,8 +27,8 @@ const KEY: &str = "tls.key";
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 impl ClusterHost {
-    /// Deletes challenges of earlier leaders. Anybody can create an object with the label where the
-    /// controller may not delete it, so that must not stop the orders of others.
+    /// Deletes challenges of earlier leaders. A tenant can create an object with the label in a
+    /// namespace where the controller may not delete it. This must not stop other orders.
     pub(super) async fn clear_kind(&self, kind: Kind) {
         let version = kind.api_versions().first().copied().unwrap_or_default();
         let resource = api_resource(kind, version);
@@ -98,7 +98,7 @@ pub(super) fn is_issued(secret: &Secret, name: &NamespacedName, controller: &str
         && digest.is_some_and(|digest| secret.annotations().get(DIGEST_ANNOTATION) == Some(&digest))
 }
 
-/// What is written to an issued Secret.
+/// Content of an issued Secret.
 pub(super) struct Written<'a> {
     pub(super) name: &'a NamespacedName,
     pub(super) pair: &'a IssuedPair,
@@ -170,8 +170,8 @@ pub(super) fn addresses(gateway: &Value) -> Vec<IpAddr> {
     values.filter_map(|value| value.parse().ok()).collect()
 }
 
-/// Returns why a Gateway with addresses cannot be probed. Only the CA can tell what a load
-/// balancer's hostname serves.
+/// Returns why a Gateway with addresses cannot be probed. Only the CA can reach a load
+/// balancer's hostname.
 pub(super) fn unprobed(gateway: &Value) -> Option<ProbeError> {
     let stated = gateway
         .pointer("/status/addresses")

@@ -30,7 +30,7 @@ pub(crate) struct Publication {
     pub(crate) staged: Option<Arc<StagedRevision>>,
 }
 
-/// What the stages of a rollout need to know about a revision.
+/// Facts about a revision that the stages of a rollout need.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct StagedRevision {
     pub(crate) rollout: Rollout,

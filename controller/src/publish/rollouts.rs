@@ -1,5 +1,5 @@
 //! Applies the decisions of rollouts to the publications. The record in the published manifest is
-//! the only state, so that the next leader goes on exactly there.
+//! the only state, so that the next leader continues exactly there.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -142,7 +142,7 @@ fn log(gateway: &NamespacedName, before: Option<&RolloutRecord>, now: &RolloutRe
         Verdict::Held | Verdict::Undone => {
             tracing::warn!(%gateway, digest, stage, "the rollout is stopped: {}", now.reason);
         }
-        _ => tracing::info!(%gateway, digest, stage, ?verdict, "the rollout of a revision goes on"),
+        _ => tracing::info!(%gateway, digest, stage, ?verdict, "a revision is rolled out"),
     }
 }
 

@@ -57,7 +57,7 @@ fn limit_retry_after(headers: &mut HeaderMap, now: Timestamp) {
     }
 }
 
-/// Checks what `instant-acme` uses without a check of its own.
+/// Checks values that `instant-acme` uses unchecked.
 fn check_directory(status: StatusCode, body: &[u8]) -> Result<(), String> {
     let expected = "expected an ACME directory; check spec.acme.directory";
     if !status.is_success() {

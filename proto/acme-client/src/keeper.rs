@@ -48,7 +48,7 @@ pub trait AcmeHost: Send + Sync {
         secret: &NamespacedName,
         request: &CertificateRequest,
     ) -> impl Future<Output = Result<(), String>> + Send;
-    /// Writes a Secret. Must fail if somebody else created it.
+    /// Writes a Secret. Must fail if another program created it.
     fn save(
         &self,
         secret: &NamespacedName,
@@ -202,8 +202,7 @@ impl<H: AcmeHost> AcmeKeeper<H> {
         Some(next.min(longest))
     }
 
-    /// Does nothing until the first request, so that nobody needs permissions for an unused
-    /// feature.
+    /// Does nothing until the first request, so that an unused feature needs no permissions.
     async fn restore(&self, memory: &mut Memory) -> Result<(), String> {
         if memory.is_restored {
             return Ok(());

@@ -2,7 +2,7 @@
 //!
 //! `sesame_acme` decides what to order and when. An [`AcmeHost`] stores the results and serves the
 //! challenges; controllers and agents have one each. Never replaces a good certificate by a
-//! missing or unusable one, and never a Secret that somebody else created.
+//! missing or unusable one, and never a Secret of another program.
 
 mod account;
 mod http;

@@ -62,7 +62,7 @@ const POLL: RetryPolicy = RetryPolicy::new()
     .backoff(1.5)
     .timeout(Duration::from_secs(120));
 
-/// What must be removed after an order, in any case.
+/// Challenges that must always be removed after an order.
 #[derive(Default)]
 struct Presented {
     http: Vec<Challenge>,

@@ -1,4 +1,4 @@
-//! What the keeper reports.
+//! The report of the keeper.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -129,7 +129,7 @@ impl IssuedPair {
     }
 }
 
-/// Identifies what was written to a Secret. Labels and annotations survive edits of the data, and
+/// Identifies the written content of a Secret. Labels and annotations survive edits of the data, and
 /// copies under another name.
 pub fn issued_digest(secret: &NamespacedName, chain: &[u8]) -> String {
     sha256_of_all(&[secret.to_string().as_bytes(), b"\n", chain])

@@ -34,12 +34,12 @@ impl Default for Pace {
     }
 }
 
-/// What is known about a requested Secret.
+/// State of a requested Secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HeldCertificate {
     /// The Secret does not exist, or its certificate is unreadable.
     Missing,
-    /// Somebody else created the Secret, so it is never replaced.
+    /// Another program created the Secret, so it is never replaced.
     Foreign,
     /// A certificate from an earlier order.
     Issued {

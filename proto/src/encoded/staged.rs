@@ -1,4 +1,4 @@
-//! Identifies what a rollout stages: a snapshot without the parts that reach all hosts at once.
+//! Identifies the staged part of a revision: a snapshot without the parts that reach all hosts at once.
 
 use sha2::{Digest as _, Sha256};
 

@@ -31,7 +31,7 @@ fn hosts(count: usize) -> Vec<HostReport> {
     (0..count).rev().map(host).collect()
 }
 
-/// Hosts apply what is released.
+/// Hosts apply released revisions.
 fn follow(record: &RolloutRecord, hosts: &mut [HostReport]) {
     for host in hosts {
         host.has_applied = record.releases(&host.name);

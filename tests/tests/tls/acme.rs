@@ -83,7 +83,7 @@ async fn host_orders_and_renews_under_load() {
     assert_eq!(
         manifests.count(),
         1,
-        "nothing is written beside the manifests"
+        "nothing is written to the manifest directory"
     );
     for file in std::fs::read_dir(agent.state().join("acme")).expect("a directory") {
         let path = file.expect("a file").path();

@@ -70,7 +70,7 @@ impl Manifests {
         self.ordered = objects;
     }
 
-    /// Objects in manifests and local files take precedence, so nobody's object is replaced.
+    /// Objects in manifests and local files take precedence, so no object of a user is replaced.
     pub(super) fn put_ordered_objects(&mut self) -> Vec<ObjectKey> {
         let mut changed = Vec::new();
         let mut put = BTreeSet::new();

@@ -12,7 +12,7 @@ pub(super) enum Reach {
     Gateways(Vec<ObjectId>),
 }
 
-/// Returns true if Istio's charts give gateway pods this label beside the selected labels.
+/// Returns true if Istio's charts give gateway pods this label in addition to the selected labels.
 fn is_usual(selected: &Map<String, Value>, (key, value): (&String, &Value)) -> bool {
     let is_like = || {
         let text = value.as_str().unwrap_or_default();

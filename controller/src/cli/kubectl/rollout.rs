@@ -31,7 +31,7 @@ pub(super) enum RolloutCommand {
     Status(RolloutArgs),
     /// Release the newest revision to no further host.
     Pause(RolloutArgs),
-    /// End a pause; or else go on with the next stage, even if the revision is held or still bakes.
+    /// End a pause, or else start the next stage, even if the revision is held or still bakes.
     Resume(RolloutArgs),
     /// Return all hosts to the previous revision, with current endpoints and keys.
     Undo(RolloutArgs),
