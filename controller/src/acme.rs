@@ -262,13 +262,11 @@ impl AcmeHost for ClusterHost {
                 "another program created or edited Secret {name}; delete one of them"
             ));
         }
-        let gateways = self.gateways(&name.namespace, request).await?;
         let written = Written {
             name,
             pair,
             directory: &request.issuer.directory,
             controller,
-            owners: owners(&gateways),
         };
         let secret = written.secret(before.as_ref());
         self.put(secret, before.as_ref()).await

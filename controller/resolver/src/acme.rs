@@ -63,6 +63,14 @@ fn of_gateway(
             only on hosts with manifests; choose HTTP01";
         return vec![why.to_owned()];
     }
+    let rollout = gateway.settings.rollout.as_ref();
+    if cx.options.resolved_for == ResolvedFor::Cluster
+        && rollout.is_some_and(|it| !it.stages.is_empty())
+    {
+        let why = "no certificates are ordered, because spec.rollout.stages keeps challenges from \
+            most hosts; remove the stages, or use another client with DNS-01";
+        return vec![why.to_owned()];
+    }
     let mut obstacles = Vec::new();
     for listener in gateway.own_listeners() {
         let has_tls = matches!(

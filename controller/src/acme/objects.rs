@@ -104,18 +104,17 @@ pub(super) struct Written<'a> {
     pub(super) pair: &'a IssuedPair,
     pub(super) directory: &'a str,
     pub(super) controller: &'a str,
-    pub(super) owners: Vec<OwnerReference>,
 }
 
 impl Written<'_> {
-    /// Keeps other labels and annotations, which tools may need.
+    /// Keeps other metadata, which tools may need. The Secret outlives its Gateways: after one is
+    /// replaced, the CA's limits may not permit another order.
     pub(super) fn secret(self, before: Option<&Secret>) -> Secret {
         let Self {
             name,
             pair: IssuedPair { chain, key },
             directory,
             controller,
-            owners,
         } = self;
         let mut labels = before.map_or_else(BTreeMap::new, |it| it.labels().clone());
         labels.insert(ACME_KEY.to_owned(), "certificate".to_owned());
@@ -135,7 +134,8 @@ impl Written<'_> {
                 namespace: Some(name.namespace.clone()),
                 labels: Some(labels),
                 annotations: Some(annotations),
-                owner_references: Some(owners),
+                owner_references: before.and_then(|it| it.metadata.owner_references.clone()),
+                finalizers: before.and_then(|it| it.metadata.finalizers.clone()),
                 ..ObjectMeta::default()
             },
             data: Some(BTreeMap::from(data)),
@@ -239,7 +239,6 @@ mod tests {
                 },
                 directory: "https://ca.test",
                 controller: "example.com/a",
-                owners: Vec::new(),
             };
             written.secret(before)
         };

@@ -143,6 +143,9 @@ impl<H: AcmeHost> AcmeKeeper<H> {
                 () = self.lead() => true,
                 inactive = active.wait_for(|active| !*active) => inactive.is_err(),
             };
+            // Another replica renews them now, so these times would become outdated.
+            self.state
+                .send_modify(|state| Arc::make_mut(state).certificates.clear());
             if is_closed {
                 return;
             }
@@ -289,7 +292,7 @@ impl<H: AcmeHost> AcmeKeeper<H> {
     }
 
     async fn store(&self, attempts: &Attempts) -> Result<(), OrderError> {
-        let text = serde_json::to_string(attempts);
+        let text = serde_json::to_string(&attempts.stored());
         let text = text.map_err(|error| OrderError::new(error.to_string()))?;
         let written = self.host.write_record(ATTEMPTS, &text).await;
         written.map_err(OrderError::new)

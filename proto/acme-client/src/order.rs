@@ -56,6 +56,8 @@ const RATE_LIMITED: &str = "urn:ietf:params:acme:error:rateLimited";
 const NO_ACCOUNT: &str = "urn:ietf:params:acme:error:accountDoesNotExist";
 /// Timeout for an order, or for each of its hostnames if the operator's program adds records.
 const TIMEOUT: Duration = Duration::from_secs(600);
+/// Added for each hostname over HTTP, because the challenges are requested one after another.
+const FOR_HOSTNAME: Duration = Duration::from_secs(30);
 /// How long the CA may take to validate, and to issue.
 const POLL: RetryPolicy = RetryPolicy::new()
     .initial_delay(Duration::from_millis(500))
@@ -101,12 +103,10 @@ pub(crate) async fn order(
 }
 
 fn deadline(request: &CertificateRequest) -> Duration {
+    let hostnames = u32::try_from(request.hostnames.len()).unwrap_or(u32::MAX);
     match request.issuer.method {
-        ChallengeMethod::Http01 => TIMEOUT,
-        ChallengeMethod::Dns01 => {
-            let hostnames = u32::try_from(request.hostnames.len()).unwrap_or(u32::MAX);
-            TIMEOUT.saturating_mul(hostnames.max(1))
-        }
+        ChallengeMethod::Http01 => TIMEOUT + FOR_HOSTNAME.saturating_mul(hostnames),
+        ChallengeMethod::Dns01 => TIMEOUT.saturating_mul(hostnames.max(1)),
     }
 }
 
@@ -302,10 +302,11 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn deadline_grows_with_records_of_hook() {
+    fn deadline_grows_with_hostnames() {
         let names = ["a.test", "b.test", "c.test"];
         let deadline = |method, names| deadline(&request(method, names));
-        assert_eq!(deadline(ChallengeMethod::Http01, &names), TIMEOUT);
+        let expected = TIMEOUT + FOR_HOSTNAME * 3;
+        assert_eq!(deadline(ChallengeMethod::Http01, &names), expected);
         assert_eq!(deadline(ChallengeMethod::Dns01, &names), TIMEOUT * 3);
         assert_eq!(deadline(ChallengeMethod::Dns01, &[]), TIMEOUT);
     }

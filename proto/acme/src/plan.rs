@@ -2,6 +2,7 @@
 //!
 //! The same input gives the same plan, so every replica computes the same times.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -87,6 +88,9 @@ pub struct Plan {
 
 const HOUR: SignedDuration = SignedDuration::from_hours(1);
 const MAX_MESSAGE: usize = 1024;
+/// Stored entries of each kind, and the length of their messages. Records must fit into a Secret.
+const MAX_STORED: usize = 200;
+const MAX_STORED_MESSAGE: usize = 100;
 /// Longest wait. Later times come from a clock that was wrong.
 const LONGEST_WAIT: SignedDuration = SignedDuration::from_hours(24);
 /// Longest pause of a whole directory, because most limits of CAs are per hostname.
@@ -267,6 +271,29 @@ impl Attempts {
         self.failures.insert(secret.to_string(), failure);
     }
 
+    /// Returns the entries that are worth storing: the failures that wait longest, and the newest
+    /// successes.
+    #[must_use]
+    pub fn stored(&self) -> Self {
+        let mut failures: Vec<_> = self.failures.iter().collect();
+        failures.sort_by_key(|(_, failure)| Reverse(failure.retry_at));
+        let failures = failures.into_iter().take(MAX_STORED);
+        let shortened = |failure: &Failure| Failure {
+            message: failure.message.chars().take(MAX_STORED_MESSAGE).collect(),
+            ..failure.clone()
+        };
+        let mut issued: Vec<_> = self.issued.iter().collect();
+        issued.sort_by_key(|(_, at)| Reverse(**at));
+        let issued = issued.into_iter().take(MAX_STORED);
+        Self {
+            failures: failures
+                .map(|(secret, failure)| (secret.clone(), shortened(failure)))
+                .collect(),
+            issued: issued.map(|(secret, at)| (secret.clone(), *at)).collect(),
+            ..self.clone()
+        }
+    }
+
     /// Forgets Secrets that are no longer requested.
     pub fn retain(&mut self, requests: &CertificateRequests) {
         let names: Vec<String> = requests.keys().map(ToString::to_string).collect();
@@ -372,6 +399,21 @@ pub(crate) mod tests {
         assert!(due(&requests, &["b.test"]));
         requests.get_mut(&named("a")).unwrap().issuer.directory = "https://ca.test".to_owned();
         assert!(due(&requests, &["a.test"]));
+    }
+
+    #[test]
+    fn stored_attempts_are_bounded() {
+        let mut attempts = Attempts::default();
+        for number in 0..5_000 {
+            let name = named(&format!("a{number}"));
+            let told = (None, false);
+            let (message, now) = ("x".repeat(2_000), at(number));
+            attempts.fail(&name, LETS_ENCRYPT, &message, told, &Pace::default(), now);
+            attempts.issued.insert(name.to_string(), now);
+        }
+        let stored = attempts.stored();
+        assert!(stored.failures.contains_key(&named("a4999").to_string()));
+        assert!(serde_json::to_string(&stored).unwrap().len() < 100 << 10);
     }
 
     #[test]

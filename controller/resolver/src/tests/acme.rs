@@ -46,6 +46,21 @@ fn message(resolution: &Resolution) -> &str {
 }
 
 #[test]
+fn stages_of_cluster_prevent_orders() {
+    let staged = options("termsAgreed: true}, rollout: {stages: [{hosts: 1}]");
+    let on = |resolved_for| Options {
+        resolved_for,
+        ..staged.clone()
+    };
+    let yaml = annotated(LISTENERS, "true", "");
+    let refused = found(&yaml, &on(ResolvedFor::Cluster));
+    assert!(refused.certificate_requests.is_empty());
+    assert!(message(&refused).contains("spec.rollout.stages"));
+    let on_host = found(&yaml, &on(ResolvedFor::Host));
+    assert_eq!(on_host.certificate_requests.len(), 1);
+}
+
+#[test]
 fn listeners_of_a_secret_share_one_request() {
     let agreed = options("termsAgreed: true");
     let resolution = found(&annotated(LISTENERS, "true", ""), &agreed);
