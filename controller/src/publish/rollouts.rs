@@ -104,12 +104,13 @@ pub(super) fn stage(
     staged
 }
 
-/// If the manifest cannot be read, returns a record without a revision, so that the rollout begins
-/// at the first stage.
+/// If the manifest cannot be read, or its signature is invalid, returns a record without a revision,
+/// so that the rollout begins at the first stage.
 fn before(known: &PublishedObject) -> Option<Arc<RolloutRecord>> {
     let is_unreadable = known.seal == Seal::Bad || known.shards.is_empty();
     let unreadable = || is_unreadable.then(Arc::default);
-    known.rollout.clone().or_else(unreadable)
+    let signed = known.rollout.clone().filter(|_| known.seal != Seal::Bad);
+    signed.or_else(unreadable)
 }
 
 impl ReportedHost {
@@ -217,7 +218,20 @@ mod tests {
             ..Rollout::default()
         };
         let digest = "0123456789abcdef";
-        for unreadable in [known(Seal::None, &[]), known(Seal::Bad, &["config-1"])] {
+        let forged = PublishedObject {
+            rollout: Some(Arc::new(RolloutRecord {
+                digest: digest.to_owned(),
+                all: true,
+                verdict: Verdict::Done.into(),
+                ..RolloutRecord::default()
+            })),
+            ..known(Seal::Bad, &["config-1"])
+        };
+        for unreadable in [
+            known(Seal::None, &[]),
+            known(Seal::Bad, &["config-1"]),
+            forged,
+        ] {
             let record = before(&unreadable);
             let record = step(record.as_deref(), &rollout, digest, None, 1).record;
             assert_eq!((record.verdict(), record.all), (Verdict::Baking, false));

@@ -263,7 +263,9 @@ fn policy(resolved: &PolicyStatus, reports: &Reports<'_>, now: Timestamp) -> Sta
         if let Some(gateway) = ancestor.gateway()
             && let Some(fleet) = reports.fleets.get(&gateway)
         {
-            let programmed = programmed(fleet, &Kind::Gateway.named(gateway));
+            let mut programmed = programmed(fleet, &Kind::Gateway.named(gateway));
+            // These hosts do not have the policy yet.
+            programmed.hosts_ready = programmed.hosts_ready.saturating_sub(fleet.waiting);
             program_policy(&mut ancestor.conditions, &programmed);
         }
         status::report_lapsed(&mut ancestor.conditions, now);
@@ -283,6 +285,7 @@ fn programmed(fleet: &FleetSummary, key: &ObjectKey) -> Programmed {
         pods: _,
         behind,
         without_set: _,
+        waiting: _,
         refused: _,
     } = fleet;
     let mut notes = Vec::new();

@@ -35,6 +35,8 @@ pub(super) struct FleetSummary {
     pub(super) endpoints: BTreeMap<IpAddr, HostEndpoint>,
     /// Kubernetes maintains Pod endpoints, so they are not in `endpoints`.
     pub(super) pods: bool,
+    /// Number of ready hosts that wait for a rollout.
+    pub(super) waiting: u32,
     /// Hosts that cannot apply the newest revision, with reasons.
     pub(super) behind: Vec<(String, String)>,
     /// Number of ready hosts that do not serve the ListenerSet's newest generation.
@@ -115,10 +117,18 @@ pub(super) fn summarize<'a>(
         let revision = revisions.number(&status.applied_revision);
         // A host that holds a change may serve parts of several revisions.
         let is_behind = refuses_newest(status);
-        if status.state != AgentState::Down && (is_behind || revision.is_some()) {
+        // A host that waits for a rollout serves a revision that may be unknown after a restart.
+        let waits = status.state == AgentState::Serving
+            && !status.wanted_revision.is_empty()
+            && status.wanted_revision != status.applied_revision;
+        if status.state != AgentState::Down && (is_behind || waits || revision.is_some()) {
             match revision.filter(|_| !is_behind) {
-                None => all.behind.push((host.to_owned(), status.message.clone())),
-                Some(revision) => all.record_ready(revisions.sets_changed_after(revision)),
+                None if is_behind => all.behind.push((host.to_owned(), status.message.clone())),
+                None => {}
+                Some(revision) => {
+                    all.waiting += u32::from(waits);
+                    all.record_ready(revisions.sets_changed_after(revision));
+                }
             }
             // The host still serves clients at its addresses.
             let (own, foreign) = addresses_of(status, |ip| allow(host, ip).is_some());

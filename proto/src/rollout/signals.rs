@@ -42,6 +42,9 @@ pub(super) fn failure(
             });
         }
     }
+    if baseline.is_empty() {
+        return None;
+    }
     // Until a host has applied the revision, its requests say nothing about it.
     let with: Vec<&HostReport> = heard().filter(|host| host.has_applied).collect();
     let (with, without) = (share(&with), share(&baseline).unwrap_or_default());

@@ -52,8 +52,6 @@ pub(super) fn hold(
         Staging::Undone(base) => {
             let is_back = served.staged_digest() == base;
             let found = (!is_back).then(|| stored.before(new, base)).flatten();
-            // A revision between the base and the newest one may be bad too.
-            let found = found.filter(|found| has_new() || found.staged_digest() == base);
             let kept = match found {
                 Some(before) => Arc::new(before.waiting_for(new)),
                 None if is_back => waiting(served, new),
@@ -90,7 +88,7 @@ fn waiting(served: &Arc<Target>, new: &Target) -> Arc<Target> {
 }
 
 impl StoredGenerations<'_> {
-    /// Returns the revision with the digest `base`, or else the newest one that differs from `new`.
+    /// Returns the revision with the digest `base`, or `None` if it is not stored.
     fn before(&self, new: &Target, base: &str) -> Option<Target> {
         let numbers = StateDir::view(self.directory).list();
         let mut numbers: Vec<u64> = match numbers {
@@ -101,7 +99,6 @@ impl StoredGenerations<'_> {
             }
         };
         numbers.sort_unstable_by(|one, other| other.cmp(one));
-        let mut newest = None;
         for number in numbers {
             let mut found = match history::load(self.directory, number, self.sealing) {
                 Ok(found) => found,
@@ -111,21 +108,15 @@ impl StoredGenerations<'_> {
                 }
             };
             let digest = EncodedSnapshot::new(&found.snapshot, Vec::new()).staged_digest();
-            if digest != base && (newest.is_some() || digest == new.staged_digest()) {
+            if digest != base {
                 continue;
             }
             let present = new.encoded.keys();
             kept_keys::replace(&mut found.snapshot, &mut found.keys, present);
-            let target = new.with(
-                &found,
-                &format!("the undone rollout, to generation {number}"),
-            );
-            if digest == base {
-                return Some(target);
-            }
-            newest = Some(target);
+            let cause = format!("the undone rollout, to generation {number}");
+            return Some(new.with(&found, &cause));
         }
-        newest
+        None
     }
 }
 
@@ -208,7 +199,7 @@ mod tests {
         };
         accept(&directory, "between");
         assert_eq!(held("between"), (digest("between"), true));
-        assert_eq!(held("new"), (digest("between"), false));
+        assert_eq!(held("new"), (digest("new"), true));
         accept(&directory, "base");
         accept(&directory, "between");
         accept(&directory, "new");
