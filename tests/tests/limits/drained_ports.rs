@@ -76,7 +76,11 @@ fn files(directory: &Path) -> BTreeSet<(PathBuf, u64)> {
     let mut found = BTreeSet::new();
     for entry in std::fs::read_dir(directory).expect("a directory") {
         let entry = entry.expect("an entry");
-        let (path, metadata) = (entry.path(), entry.metadata().expect("metadata"));
+        let path = entry.path();
+        // Files are staged, and then renamed.
+        let Ok(metadata) = entry.metadata() else {
+            continue;
+        };
         if path.ends_with("rtds") {
             continue;
         }
@@ -110,6 +114,7 @@ async fn forecast_counts_files_that_change() {
     let old = files(&agent.runtime());
     agent.write("all.yaml", &after);
     agent.wait_backend(&agent.get(80, "b.test", "/"), "b").await;
+    agent.wait_stored().await;
     let new = files(&agent.runtime());
     let written: Vec<_> = new.difference(&old).collect();
     let paths: BTreeSet<&PathBuf> = old.iter().map(|(path, _)| path).collect();

@@ -13,9 +13,9 @@ use sesame_files::open::{self, Rule};
 use sesame_kinds::api::{NamespacedName, SesameConfiguration};
 use sesame_kinds::decode::{DecodeLimits, decode, decode_value, split};
 use sesame_kinds::world::{Kind, World};
-use sesame_proto::drained;
-use sesame_proto::schema::Snapshot;
+use sesame_proto::schema::{Rollout, Snapshot};
 use sesame_proto::terminal::plain;
+use sesame_proto::{digest, drained, owned};
 use sesame_resolver::settings::check::faults;
 use sesame_resolver::{
     Options, RemoteKeySets, ResolvedFor, report_only, resolve, with_implied_gateway,
@@ -105,7 +105,9 @@ fn drains(gateway: &NamespacedName, old: &Snapshot, new: &Snapshot) -> Option<St
     let ports = ports.map(|(transport, port)| format!("{port}/{}", transport.as_str_name()));
     let ports = ports.collect::<Vec<_>>().join(", ");
     let rollout = new.rollout.as_ref();
-    let held = if rollout.is_some_and(|it| it.hold_draining) {
+    let is_owners = owned::listeners(old) != owned::listeners(new);
+    let is_held = |it: &Rollout| it.hold_draining && it.approved != digest::listeners(new);
+    let held = if is_owners && rollout.is_some_and(is_held) {
         "; hosts hold the change until it is approved, or a maintenance window opens"
     } else {
         ""
