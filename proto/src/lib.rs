@@ -40,6 +40,7 @@ pub mod at_rest;
 pub mod bounds;
 pub mod bundle;
 pub mod canonical_path;
+pub mod causes;
 pub mod credentials;
 mod csrf;
 pub mod delta;

@@ -1,6 +1,5 @@
 //! HTTPS to a CA, with limits on time and size. Never follows a redirect.
 
-use std::error::Error as StdError;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,6 +19,7 @@ use jiff::fmt::rfc2822;
 use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::CertificateDer;
 use sesame_acme::MAX_CHAIN_BYTES;
+use sesame_proto::causes::with_causes;
 use sesame_proto::pem;
 
 use crate::order::OrderError;
@@ -181,20 +181,6 @@ fn tls(ca_bundle: Option<&str>) -> Result<ClientConfig, OrderError> {
         .with_safe_default_protocol_versions()
         .map_err(|error| OrderError::new(error.to_string()))?;
     Ok(config.with_root_certificates(roots).with_no_client_auth())
-}
-
-pub(crate) fn with_causes(error: &(dyn StdError + 'static)) -> String {
-    let mut messages: Vec<String> = Vec::new();
-    let mut next = Some(error);
-    while let Some(error) = next {
-        let message = error.to_string();
-        // Skip a message that the previous message already contains.
-        if !messages.last().is_some_and(|last| last.contains(&message)) {
-            messages.push(message);
-        }
-        next = error.source();
-    }
-    messages.join(": ")
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use hyper_util::rt::TokioIo;
 use sesame_acme::Challenge;
 use tokio::net::TcpStream;
 
-use crate::http::with_causes;
+use sesame_proto::causes::with_causes;
 
 const TIMEOUT: Duration = Duration::from_secs(3);
 const MAX_BYTES: usize = 4096;

@@ -17,6 +17,7 @@ use hyper_util::rt::TokioExecutor;
 use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::CertificateDer;
 use sesame_proto::addresses::{self, RefusedAddress};
+use sesame_proto::causes::with_causes;
 use sesame_proto::discovery::{self, DiscoveryError};
 use sesame_proto::jwks::{self, JwksError};
 use sesame_proto::key_sets::{FetchedDocument, KeySetRequest, KeySetTrust};
@@ -162,18 +163,4 @@ fn tls(trust: &KeySetTrust) -> Result<ClientConfig, FetchError> {
         .with_safe_default_protocol_versions()
         .map_err(|it| FetchError::Trust(it.to_string()))?;
     Ok(config.with_root_certificates(roots).with_no_client_auth())
-}
-
-fn with_causes(error: &(dyn Error + 'static)) -> String {
-    let mut messages: Vec<String> = Vec::new();
-    let mut next = Some(error);
-    while let Some(error) = next {
-        let message = error.to_string();
-        // Skip a message that the previous message already contains.
-        if !messages.last().is_some_and(|last| last.contains(&message)) {
-            messages.push(message);
-        }
-        next = error.source();
-    }
-    messages.join(": ")
 }

@@ -265,7 +265,7 @@ fn serving_faults(
     let plain = http.unwrap_or(IngressSettings::HTTP.into());
     if tls == plain {
         faults.push(format!(
-            "https: {tls}: expected another port than that of http"
+            "https: {tls}: expected a port that http does not use"
         ));
     }
     faults
