@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use rustix::fs::inotify as kernel;
 
-use super::inotify;
+use super::{inotify, limits};
 
 /// Extra instances, in case Envoy watches more files than were counted.
 pub const SPARE: usize = 2;
@@ -22,6 +22,8 @@ pub const VALIDATION: usize = 2;
 /// Maximum number of instances to hold. More would leave too few for the user's other processes.
 pub const MAX_HELD: usize = 64;
 const LEFT_FREE: usize = 8;
+/// Descriptors that placeholders leave to the agent, which needs some to write Envoy's files.
+const LEFT_TO_AGENT: u64 = 16;
 const REFILL: Duration = Duration::from_secs(2);
 
 /// Inotify instances for all Envoy processes. Clones share them.
@@ -292,13 +294,26 @@ impl HeldInstances {
         if missing == 0 {
             return;
         }
+        // A loan is released at once, so it may use all descriptors.
+        let most = if leave == 0 {
+            usize::MAX
+        } else {
+            free_descriptors()
+        };
         let mut opened: Vec<OwnedFd> = (0..missing + leave + self.lent)
+            .take(most)
             .map_while(|_| kernel::init(kernel::CreateFlags::CLOEXEC).ok())
             .collect();
         let free = opened.len().saturating_sub(self.lent);
         opened.truncate(to_take(free, missing, leave));
         self.placeholders.append(&mut opened);
     }
+}
+
+/// Returns how many descriptors placeholders may take.
+fn free_descriptors() -> usize {
+    let (limit, open) = limits::files_of("self").unwrap_or((u64::MAX, 0));
+    usize::try_from(limit.saturating_sub(open + LEFT_TO_AGENT)).unwrap_or(usize::MAX)
 }
 
 fn to_take(free: usize, missing: usize, leave: usize) -> usize {

@@ -125,7 +125,7 @@ async fn agent_recovers_after_running_out_of_descriptors() {
     let health = SocketAddr::from(([127, 0, 0, 1], free_port()));
     let setup = Setup::with_ports(&[80])
         .flag(&format!("--health-address={health}"))
-        .wrapper(&["sh", "-c", r#"ulimit -Sn 48; exec "$0" "$@""#]);
+        .wrapper(&["sh", "-c", r#"ulimit -Sn 40; exec "$0" "$@""#]);
     let (mut agent, load) = start(setup, &backend).await;
     for number in 1..2 {
         let mut held = Vec::new();
