@@ -102,15 +102,6 @@ pub(crate) fn replace<T: PartialEq>(known: &watch::Sender<T>, now: T) -> bool {
     })
 }
 
-/// Returns a name that is unique even after a restart with the same host name and process ID.
-pub(crate) fn identity() -> String {
-    let name = std::env::var("POD_NAME")
-        .or_else(|_| std::fs::read_to_string("/proc/sys/kernel/hostname"))
-        .unwrap_or_else(|_| "unknown".to_owned());
-    let started = jiff::Timestamp::now().as_microsecond();
-    format!("{}_{}_{started:x}", name.trim(), std::process::id())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -19,8 +19,15 @@ pub(super) enum LeaseStep {
     Wait,
 }
 
-/// `since` is when this replica first saw the current record.
-pub(super) fn decide(record: Option<&Record>, me: &str, since: Instant, now: Instant) -> LeaseStep {
+/// `since` is when this replica first saw the current record. `has_ended` is true if the holder
+/// certainly does not run.
+pub(super) fn decide(
+    record: Option<&Record>,
+    me: &str,
+    has_ended: bool,
+    since: Instant,
+    now: Instant,
+) -> LeaseStep {
     let Some(Record {
         holder,
         duration,
@@ -31,7 +38,7 @@ pub(super) fn decide(record: Option<&Record>, me: &str, since: Instant, now: Ins
     };
     if holder == me {
         LeaseStep::Renew
-    } else if holder.is_empty() || now >= since + *duration {
+    } else if holder.is_empty() || has_ended || now >= since + *duration {
         LeaseStep::Take
     } else {
         LeaseStep::Wait
@@ -51,21 +58,25 @@ mod tests {
             duration: Duration::from_secs(15),
             version: "1".to_owned(),
         };
-        assert_eq!(decide(None, "me", since, since), LeaseStep::Create);
+        assert_eq!(decide(None, "me", false, since, since), LeaseStep::Create);
         assert_eq!(
-            decide(Some(&record("")), "me", since, since),
+            decide(Some(&record("")), "me", false, since, since),
             LeaseStep::Take
         );
         assert_eq!(
-            decide(Some(&record("me")), "me", since, after(99)),
+            decide(Some(&record("me")), "me", false, since, after(99)),
             LeaseStep::Renew
         );
         assert_eq!(
-            decide(Some(&record("you")), "me", since, after(14)),
+            decide(Some(&record("you")), "me", false, since, after(14)),
             LeaseStep::Wait
         );
         assert_eq!(
-            decide(Some(&record("you")), "me", since, after(15)),
+            decide(Some(&record("you")), "me", false, since, after(15)),
+            LeaseStep::Take
+        );
+        assert_eq!(
+            decide(Some(&record("you")), "me", true, since, since),
             LeaseStep::Take
         );
     }

@@ -10,6 +10,7 @@ use kube::api::PostParams;
 use tokio::sync::watch;
 
 use super::decide::{LeaseStep, Record, decide};
+use super::holder::has_ended;
 use crate::connection::answer;
 use crate::replica::{Replica, replace};
 
@@ -129,7 +130,9 @@ impl Elector {
             (None, _) => *seen = None,
         }
         let since = seen.as_ref().map_or(now, |(_, since)| *since);
-        let step = decide(record.as_ref(), &self.replica.identity, since, now);
+        let me = &self.replica.identity;
+        let ended = record.as_ref().is_some_and(|it| has_ended(&it.holder, me));
+        let step = decide(record.as_ref(), me, ended, since, now);
         let written = match (step, lease) {
             (LeaseStep::Wait, _) => return Ok(false),
             (LeaseStep::Create, _) | (_, None) => {

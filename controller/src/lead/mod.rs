@@ -3,5 +3,7 @@
 
 mod decide;
 mod elector;
+mod holder;
 
 pub(crate) use self::elector::Elector;
+pub(crate) use self::holder::identity;

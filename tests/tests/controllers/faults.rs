@@ -145,8 +145,14 @@ async fn second_replica_takes_over_and_outage_withdraws_nothing() {
     let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
     let udp = format!("{definitions}/udproutes.gateway.networking.k8s.io");
     cluster.delete(&udp).await;
+    // A restarted leader does not wait until its predecessor's Lease expires.
+    first.kill9();
+    let lease = "/apis/coordination.k8s.io/v1/namespaces/sesame-system/leases/sesame-controller";
+    let long = json!({"spec": {"leaseDurationSeconds": 600}});
+    cluster.admin().merge(lease, &long).await.expect("patched");
     first.restart();
     first.wait_ready().await;
+    first.wait_leads().await;
     cluster.apply_all(&[route(22)]).await;
     wait_routes(&cluster, 23).await;
 }

@@ -1,0 +1,151 @@
+//! Names a replica in the Lease so that a replica beside it can see that the holder has ended.
+
+use std::fs;
+
+use rustix::io::Errno;
+use rustix::process::{Pid, test_kill_process};
+
+/// The process that a Lease names, as `NAME_PLACE_PID_STARTED`.
+struct Holder<'a> {
+    /// A Pod's UID, or a boot and its PID namespace.
+    place: &'a str,
+    pid: i32,
+    /// Clock ticks from boot to the process's start.
+    started: u64,
+}
+
+/// A Pod's UIDs and boot IDs have no such prefix, so nothing else equals these places.
+const POD: &str = "pod-";
+const UNKNOWN: &str = "unknown";
+
+/// Returns this process's name, which is unique even after a restart with the same process ID.
+pub(crate) fn identity() -> String {
+    let name = std::env::var("POD_NAME")
+        .or_else(|_| fs::read_to_string("/proc/sys/kernel/hostname"))
+        .unwrap_or_else(|_| UNKNOWN.to_owned());
+    let pid = std::process::id();
+    let status = fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let (place, started) = match (place(), started(&status)) {
+        (Some(place), Some(started)) => (place, started),
+        _ => {
+            let now = jiff::Timestamp::now().as_microsecond();
+            (UNKNOWN.to_owned(), now.unsigned_abs())
+        }
+    };
+    format!("{}_{place}_{pid}_{started}", name.trim())
+}
+
+fn place() -> Option<String> {
+    if let Some(uid) = std::env::var("POD_UID").ok().filter(|uid| !uid.is_empty()) {
+        return Some(format!("{POD}{uid}"));
+    }
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    let processes = fs::read_link("/proc/self/ns/pid").ok()?;
+    Some(format!("{}-{}", boot.trim(), processes.to_str()?))
+}
+
+/// Returns true only if it is certain that the holder does not run.
+pub(super) fn has_ended(holder: &str, me: &str) -> bool {
+    let (Some(holder), Some(me)) = (Holder::parse(holder), Holder::parse(me)) else {
+        return false;
+    };
+    if holder.place != me.place || me.place == UNKNOWN {
+        false
+    } else if holder.pid == me.pid {
+        holder.started != me.started
+    } else {
+        // A Pod's other processes may be in other PID namespaces.
+        !me.place.starts_with(POD) && !holder.runs()
+    }
+}
+
+impl<'a> Holder<'a> {
+    /// Returns `None` if other software wrote this.
+    fn parse(text: &'a str) -> Option<Self> {
+        let mut parts = text.rsplitn(4, '_');
+        let started = parts.next()?.parse().ok()?;
+        let pid = parts.next()?.parse().ok()?;
+        Some(Self {
+            place: parts.next()?,
+            pid,
+            started,
+        })
+    }
+
+    /// Assumes this process's PID namespace.
+    fn runs(&self) -> bool {
+        match fs::read_to_string(format!("/proc/{}/stat", self.pid)) {
+            Ok(status) => !is_zombie(&status) && started(&status) == Some(self.started),
+            // `/proc` may hide other users' processes.
+            Err(_) => {
+                Pid::from_raw(self.pid).is_none_or(|pid| test_kill_process(pid) != Err(Errno::SRCH))
+            }
+        }
+    }
+}
+
+/// Returns the fields after the program's name of `/proc/PID/stat`. The name may contain anything.
+fn fields(status: &str) -> impl Iterator<Item = &str> {
+    let fields = status.rsplit_once(')').map_or("", |(_, fields)| fields);
+    fields.split_ascii_whitespace()
+}
+
+fn is_zombie(status: &str) -> bool {
+    matches!(fields(status).next(), Some("Z" | "X"))
+}
+
+/// Returns field 22 of `proc_pid_stat(5)`.
+fn started(status: &str) -> Option<u64> {
+    fields(status).nth(19)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    fn ended_process_of_this_host_is_known() {
+        let me = identity();
+        let parsed = Holder::parse(&me).unwrap();
+        assert!(parsed.runs());
+        assert!(!has_ended(&me, &me));
+        let of = |pid: u32, started: u64| format!("host_{}_{pid}_{started}", parsed.place);
+        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+        let status = fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap();
+        let holder = of(child.id(), started(&status).unwrap());
+        assert!(!has_ended(&holder, &me));
+        assert!(has_ended(&of(child.id(), 1), &me));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(has_ended(&holder, &me));
+        assert!(has_ended(&of(std::process::id(), parsed.started + 1), &me));
+    }
+
+    #[test]
+    fn holder_elsewhere_is_never_assumed_ended() {
+        let me = "web-1_pod-a_1_500";
+        assert!(has_ended("web-1_pod-a_1_400", me));
+        for holder in [
+            "web-1_pod-b_1_400",
+            "web-1_pod-a_2_400",
+            "web-1_pod-a_1_500",
+            "web-1_1_4f0",
+            "other software",
+            "",
+        ] {
+            assert!(!has_ended(holder, me), "{holder}");
+        }
+        assert!(!has_ended("a_unknown_1_2", "a_unknown_1_3"));
+    }
+
+    #[test]
+    fn program_names_cannot_disguise_fields() {
+        let status = "7 (a) Z (b) S 1 7 7 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 4242 0 0";
+        assert!(!is_zombie(status));
+        assert_eq!(started(status), Some(4242));
+        assert!(is_zombie("7 (a) Z 1"));
+        assert_eq!(started("nonsense"), None);
+    }
+}
