@@ -25,13 +25,10 @@ pub(crate) fn identity() -> String {
         .unwrap_or_else(|_| UNKNOWN.to_owned());
     let pid = std::process::id();
     let status = fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    let (place, started) = match (place(), started(&status)) {
-        (Some(place), Some(started)) => (place, started),
-        _ => {
-            let now = jiff::Timestamp::now().as_microsecond();
-            (UNKNOWN.to_owned(), now.unsigned_abs())
-        }
-    };
+    let (place, started) = place().zip(started(&status)).unwrap_or_else(|| {
+        let now = jiff::Timestamp::now().as_microsecond();
+        (UNKNOWN.to_owned(), now.unsigned_abs())
+    });
     format!("{}_{place}_{pid}_{started}", name.trim())
 }
 

@@ -18,6 +18,8 @@ pub(crate) struct Figures {
     pub(crate) endpoint_change: Times,
     pub(crate) endpoint_change_in_churn: Times,
     pub(crate) endpoint_changes_a_second: f64,
+    /// From the start of a killed controller until a change made meanwhile is served.
+    pub(crate) controller_restart: Times,
     pub(crate) writes_per_route_change: f64,
     pub(crate) writes_per_endpoint_change: f64,
     pub(crate) attached: Settled,
@@ -75,6 +77,9 @@ pub(crate) fn print(all: &[Figures]) -> anyhow::Result<()> {
     })?;
     row("endpoint changes per second under churn", &|f| {
         format!("{:.0}", f.endpoint_changes_a_second)
+    })?;
+    row("killed controller started again, ms until served", &|f| {
+        Times::cell(&f.controller_restart)
     })?;
     row("API writes per route change", &|f| {
         format!("{:.1}", f.writes_per_route_change)

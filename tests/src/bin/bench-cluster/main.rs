@@ -102,6 +102,8 @@ async fn measure(routes: usize, changes: usize, churn: Duration) -> anyhow::Resu
     figures.endpoint_changes_a_second = churned.endpoint_changes_a_second;
     (_, figures.controller_peak_mib) = stage.controller_mib();
     (_, figures.agent_peak_mib) = stage.agent_mib()?;
+    eprintln!("  killed controller");
+    figures.controller_restart = stage.controller_restarts(&mut figures.errors).await?;
     eprintln!("  floors");
     let floors = stage.floors(changes, &mut figures.errors).await?;
     (figures.route_floor, figures.clusters_floor) = (floors.route, floors.clusters);

@@ -22,6 +22,7 @@ use super::objects;
 use super::times::{Times, pause_after, pick};
 
 const AT_ONCE: usize = 16;
+const RESTARTS: usize = 5;
 pub(super) const TIMEOUT: Duration = Duration::from_secs(180);
 
 pub(crate) struct Stage {
@@ -272,6 +273,33 @@ impl Stage {
                 self.pause().await;
                 tokio::task::block_in_place(|| pause_after(started));
             }
+        }
+        Ok(Times::of(samples))
+    }
+
+    /// Returns the times from starting a killed controller until a change made meanwhile is served.
+    pub(crate) async fn controller_restarts(
+        &mut self,
+        errors: &mut usize,
+    ) -> anyhow::Result<Times> {
+        let mut client = self.client();
+        let mut samples = Vec::new();
+        for restart in 0..RESTARTS {
+            let route = pick(restart, self.routes);
+            let revision = format!("restart-{restart}");
+            let service = objects::service(route);
+            let change = json!({"spec": {"rules": objects::rules(&service, &revision)}});
+            self.controller.kill9();
+            self.merge(&objects::route_path(route), &change).await?;
+            let started = Instant::now();
+            self.controller.restart();
+            *errors += tokio::task::block_in_place(|| {
+                client.wait_for(&objects::hostname(route), TIMEOUT, |answer| {
+                    answer.revision == revision
+                })
+            })?;
+            samples.push(started.elapsed());
+            tokio::task::block_in_place(|| pause_after(started));
         }
         Ok(Times::of(samples))
     }

@@ -1,5 +1,5 @@
 //! Throughput, latency and Envoy's CPU time per request, for each protocol: Sesame's Envoy next to
-//! the same Envoy with a small configuration, written by hand.
+//! the same Envoy with a configuration written by hand, with the same settings and with few.
 
 mod by_hand;
 mod load;
@@ -38,6 +38,9 @@ struct Side {
 pub(crate) struct Traffic {
     protocol: &'static str,
     sesame: Side,
+    /// Written by hand, with the same protections and limits.
+    same_settings: Side,
+    /// Written by hand, with as few settings as possible.
     by_hand: Side,
 }
 
@@ -204,23 +207,31 @@ pub(crate) fn measure(rounds: usize, with_parts: bool) -> anyhow::Result<Vec<Tra
 }
 
 async fn compare(setup: &Setup, protocol: Protocol, rounds: usize) -> anyhow::Result<Traffic> {
+    let same = setup.by_hand(&parts::whole(setup, protocol)?)?;
     let plain = setup.by_hand(&Value::Null)?;
-    let mut sesame = setup
-        .target(setup.host.envoy_id()?, setup.host.address(), protocol)
-        .await?;
-    let mut by_hand = setup.target(plain.pid(), plain.address(), protocol).await?;
+    let mut targets = Vec::new();
+    for (pid, address) in [
+        (setup.host.envoy_id()?, setup.host.address()),
+        (same.pid(), same.address()),
+        (plain.pid(), plain.address()),
+    ] {
+        targets.push(setup.target(pid, address, protocol).await?);
+    }
     for _ in 0..rounds {
-        for target in [&mut sesame, &mut by_hand] {
+        for target in &mut targets {
             target.send_alone().await?;
         }
-        for target in [&mut sesame, &mut by_hand] {
+        for target in &mut targets {
             target.send_together().await?;
         }
     }
+    let mut sides = targets.into_iter().map(Target::side);
+    let mut side = || sides.next().unwrap_or_default();
     Ok(Traffic {
         protocol: protocol.name(),
-        sesame: sesame.side(),
-        by_hand: by_hand.side(),
+        sesame: side(),
+        same_settings: side(),
+        by_hand: side(),
     })
 }
 
@@ -234,26 +245,27 @@ fn print(all: &[Traffic]) -> anyhow::Result<()> {
         writeln!(out)
     };
     row("protocol, over TLS", &|it| it.protocol.to_owned())?;
-    row("requests per second", &|it| {
-        format!("{:.0}", it.sesame.per_second)
+    let mut rows = |name: &str, cell: &dyn Fn(&Side) -> String| -> std::io::Result<()> {
+        row(name, &|it| cell(&it.sesame))?;
+        row("  by hand, with the same settings", &|it| {
+            cell(&it.same_settings)
+        })?;
+        row("  by hand, with few settings", &|it| cell(&it.by_hand))
+    };
+    rows("requests per second", &|it| format!("{:.0}", it.per_second))?;
+    rows("latency, ms (min / median / p99 / max)", &|it| {
+        it.latency.cell()
     })?;
-    row("  Envoy, configured by hand", &|it| {
-        format!("{:.0}", it.by_hand.per_second)
+    rows("Envoy CPU per request, µs", &|it| {
+        format!("{:.1}", it.cpu_us)
     })?;
-    row("latency, ms (min / median / p99 / max)", &|it| {
-        it.sesame.latency.cell()
-    })?;
-    row("  Envoy, configured by hand", &|it| {
-        it.by_hand.latency.cell()
-    })?;
-    row("Envoy CPU per request, µs", &|it| {
-        format!("{:.1}", it.sesame.cpu_us)
-    })?;
-    row("  Envoy, configured by hand", &|it| {
-        format!("{:.1}", it.by_hand.cpu_us)
-    })?;
-    row("  ratio", &|it| {
-        format!("{:.3}", it.sesame.cpu_us / it.by_hand.cpu_us)
+    row("  ratio to the same / to few settings", &|it| {
+        let ratio = |side: &Side| it.sesame.cpu_us / side.cpu_us;
+        format!(
+            "{:.3} / {:.3}",
+            ratio(&it.same_settings),
+            ratio(&it.by_hand)
+        )
     })?;
     Ok(())
 }

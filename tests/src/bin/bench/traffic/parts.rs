@@ -41,7 +41,8 @@ pub(super) fn measure(
     Ok(())
 }
 
-fn all(setup: &Setup, protocol: Protocol) -> anyhow::Result<Vec<(String, Value)>> {
+/// Returns the fields of Sesame's configuration that do not depend on names and addresses.
+pub(super) fn whole(setup: &Setup, protocol: Protocol) -> anyhow::Result<Value> {
     let dumped = |query: &str| setup.host.config_dump(query);
     let port = setup.host.address().port();
     let transport = match protocol {
@@ -72,7 +73,7 @@ fn all(setup: &Setup, protocol: Protocol) -> anyhow::Result<Vec<(String, Value)>
     })?;
     let bootstrap = find(&dumped("mask=bootstrap")?, "/bootstrap", |_| true)?;
 
-    let whole = json!({
+    Ok(json!({
         "manager": without(&manager, OWN),
         "bootstrap": {
             "stats_config": bootstrap["stats_config"],
@@ -83,7 +84,11 @@ fn all(setup: &Setup, protocol: Protocol) -> anyhow::Result<Vec<(String, Value)>
         "quic": kept(&listener, transport == "udp"),
         "cluster": without(&cluster, &["@type", "type", "eds_cluster_config", "load_assignment"]),
         "table": without(&table, &["@type", "name"]),
-    });
+    }))
+}
+
+fn all(setup: &Setup, protocol: Protocol) -> anyhow::Result<Vec<(String, Value)>> {
+    let whole = whole(setup, protocol)?;
     let mut parts = vec![("all parts".to_owned(), whole.clone())];
     let mut add = |name: &str, remove: &dyn Fn(&mut Value)| {
         let mut rest = whole.clone();
@@ -110,7 +115,7 @@ fn all(setup: &Setup, protocol: Protocol) -> anyhow::Result<Vec<(String, Value)>
         it["quic"] = json!({});
     });
     add("settings of the cluster", &|it| {
-        it["cluster"] = json!({"name": cluster["name"]});
+        it["cluster"] = json!({"name": it["cluster"]["name"]});
     });
     for name in ["retry_policy", "request_body_buffer_limit"] {
         add(name, &|it| {
