@@ -23,6 +23,8 @@ pub(crate) struct Figures {
     pub(crate) writes_per_route_change: f64,
     pub(crate) writes_per_endpoint_change: f64,
     pub(crate) attached: Settled,
+    /// CPU seconds while routes are created at a steady pace.
+    pub(crate) creation_cpu: CreationCpu,
     pub(crate) detached: Settled,
     pub(crate) controller_rest_mib: f64,
     pub(crate) controller_start_peak_mib: f64,
@@ -41,6 +43,14 @@ pub(crate) struct Figures {
 pub(crate) struct Settled {
     pub(crate) ms: f64,
     pub(crate) writes: f64,
+}
+
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub(crate) struct CreationCpu {
+    /// Of the API server and etcd.
+    pub(crate) servers: f64,
+    pub(crate) controller: f64,
+    pub(crate) agent: f64,
 }
 
 pub(crate) fn print(all: &[Figures]) -> anyhow::Result<()> {
@@ -90,6 +100,17 @@ pub(crate) fn print(all: &[Figures]) -> anyhow::Result<()> {
     row("attachedRoutes correct after route creation", &|f| {
         settled(&f.attached)
     })?;
+    row(
+        "CPU of that, s (API server and etcd / controller / agent)",
+        &|f| {
+            let CreationCpu {
+                servers,
+                controller,
+                agent,
+            } = f.creation_cpu;
+            format!("{servers:.1} / {controller:.1} / {agent:.1}")
+        },
+    )?;
     row("attachedRoutes correct after route deletion", &|f| {
         settled(&f.detached)
     })?;

@@ -75,8 +75,8 @@ async fn measure(routes: usize, changes: usize, churn: Duration) -> anyhow::Resu
     let mut stage = Stage::start(routes).await?;
     eprintln!("  Services");
     stage.create_backends().await?;
-    eprintln!("  routes, all at once");
-    figures.attached = stage.create_routes().await?;
+    eprintln!("  routes");
+    (figures.attached, figures.creation_cpu) = stage.create_routes().await?;
     eprintln!("  at rest");
     figures.controller_rest_cpu_percent = stage.controller_cpu(Duration::from_secs(5)).await?;
     (

@@ -17,12 +17,14 @@ use sesame_tests::processes::{cpu_seconds, memory_mib};
 use sesame_tests::reports::allow_hosts;
 
 use super::client::Client;
-use super::figures::Settled;
+use super::figures::{CreationCpu, Settled};
 use super::objects;
 use super::times::{Times, pause_after, pick};
 
 const AT_ONCE: usize = 16;
 const RESTARTS: usize = 5;
+/// 5,000 routes take 40 s.
+const CREATED_PER_SECOND: usize = 125;
 pub(super) const TIMEOUT: Duration = Duration::from_secs(180);
 
 pub(crate) struct Stage {
@@ -99,17 +101,39 @@ impl Stage {
     }
 
     /// Also waits until the Gateway's status counts the routes and Envoy serves them.
-    pub(crate) async fn create_routes(&self) -> anyhow::Result<Settled> {
-        let before = self.gateway_writes().await;
-        self.apply_all((0..self.routes).map(|route| objects::route(route, "first")))
-            .await?;
-        let settled = self.settle(self.routes, before).await?;
+    pub(crate) async fn create_routes(&self) -> anyhow::Result<(Settled, CreationCpu)> {
+        let writes = self.gateway_writes().await;
+        let before = self.cpu()?;
+        let started = Instant::now();
+        for first in (0..self.routes).step_by(CREATED_PER_SECOND) {
+            let due = Duration::from_secs((first / CREATED_PER_SECOND) as u64);
+            tokio::time::sleep_until((started + due).into()).await;
+            let last = self.routes.min(first + CREATED_PER_SECOND);
+            self.apply_all((first..last).map(|route| objects::route(route, "first")))
+                .await?;
+        }
+        let settled = self.settle(self.routes, writes).await?;
         let mut client = self.client();
         let last = objects::hostname(self.routes - 1);
         tokio::task::block_in_place(|| {
             client.wait_for(&last, TIMEOUT, |answer| answer.revision == "first")
         })?;
-        Ok(settled)
+        let after = self.cpu()?;
+        let cpu = CreationCpu {
+            servers: after.servers - before.servers,
+            controller: after.controller - before.controller,
+            agent: after.agent - before.agent,
+        };
+        Ok((settled, cpu))
+    }
+
+    fn cpu(&self) -> anyhow::Result<CreationCpu> {
+        let (api_server, etcd) = self.cluster.pids();
+        Ok(CreationCpu {
+            servers: cpu_seconds(api_server) + cpu_seconds(etcd),
+            controller: cpu_seconds(self.controller.pid()),
+            agent: cpu_seconds(self.agent_pid()?),
+        })
     }
 
     pub(crate) async fn delete_routes(&self) -> anyhow::Result<Settled> {
