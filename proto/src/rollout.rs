@@ -220,7 +220,7 @@ fn progress(
         };
         let failures = failures(record, rollout, hosts);
         if !failures.is_empty() {
-            fail(record, rollout, failures);
+            fail(record, rollout, &failures);
             return None;
         }
         if pauses {
@@ -257,23 +257,21 @@ fn progress(
     }
 }
 
-fn fail(record: &mut RolloutRecord, rollout: &Rollout, failures: Vec<Failure>) {
+fn fail(record: &mut RolloutRecord, rollout: &Rollout, failures: &[Failure]) {
     let returns = rollout.return_on_failure && record.can_undo();
     record.set_verdict(if returns {
         Verdict::Undone
     } else {
         Verdict::Held
     });
-    let more = failures.len().saturating_sub(1);
+    record.reason = match failures {
+        [] => String::new(),
+        [only] => only.message.clone(),
+        [first, more @ ..] => format!("{}; {} more", first.message, more.len()),
+    };
     // If an operator resumes, the same failures must not hold the revision again.
-    for (index, Failure { key, message }) in failures.into_iter().enumerate() {
-        accept(record, &key);
-        if index == 0 {
-            record.reason = message;
-        }
-    }
-    if more > 0 {
-        record.reason.push_str(&format!("; {more} more"));
+    for Failure { key, .. } in failures {
+        accept(record, key);
     }
 }
 
