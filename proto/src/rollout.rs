@@ -10,7 +10,7 @@ mod tests;
 use std::collections::BTreeSet;
 
 pub use self::command::Command;
-use self::signals::{Failure, failure};
+use self::signals::{Failure, failures};
 use crate::schema::rollout_record::Verdict;
 use crate::schema::{Rollout, RolloutRecord, RolloutStage};
 
@@ -22,7 +22,7 @@ pub const MAX_STAGES: usize = 16;
 pub const MAX_HOSTS: usize = 2000;
 /// Default for [`Rollout::max_error_increase`].
 pub const MAX_ERROR_INCREASE: u32 = 5;
-/// Requests that the released hosts must have served before their errors count.
+/// Requests or handshakes that hosts must have counted before a share of them counts.
 pub const MIN_REQUESTS: u64 = 20;
 /// Reason of a rollout that an operator paused. Such a rollout continues at the same stage.
 pub const OPERATOR_PAUSED: &str = "an operator paused it";
@@ -43,10 +43,25 @@ pub struct HostReport {
     pub has_refused: bool,
     /// Faults of the host, such as `rejects HTTPRoute/ns/cart`.
     pub failures: BTreeSet<String>,
-    /// Requests in the last interval.
+    /// Envoy processes that died since the host may serve the newest revision, or waits for it.
+    pub deaths: u64,
+    /// Traffic in the last interval.
+    pub traffic: HostTraffic,
+}
+
+/// A host's traffic in an interval.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HostTraffic {
+    /// Completed requests.
     pub requests: u64,
-    /// Responses with status 5xx in the last interval.
+    /// Responses with status 5xx.
     pub errors: u64,
+    /// Requests to backends that timed out, or that the backend aborted.
+    pub resets: u64,
+    /// TLS handshakes, including failed ones.
+    pub handshakes: u64,
+    /// Failed TLS handshakes.
+    pub failed_handshakes: u64,
 }
 
 /// Result of [`step`].
@@ -101,7 +116,7 @@ pub fn step(
         Some(before) if before.digest == digest => before.clone(),
         Some(before) => begin(before, digest),
     };
-    let pauses = obey(&mut record, rollout);
+    let pauses = obey(&mut record, rollout, hosts);
     let verdict = record.verdict();
     let wake = match hosts {
         Some(hosts) if matches!(verdict, Verdict::Baking | Verdict::Paused) => {
@@ -149,7 +164,7 @@ fn reached(before: &RolloutRecord) -> Vec<String> {
 }
 
 /// Follows the operator's command. Returns true if the rollout must stop.
-fn obey(record: &mut RolloutRecord, rollout: &Rollout) -> bool {
+fn obey(record: &mut RolloutRecord, rollout: &Rollout, hosts: Option<&[HostReport]>) -> bool {
     let command = Command::parse(&rollout.command);
     let command = command.filter(|(_, digest)| *digest == record.digest);
     match command.map(|(command, _)| command) {
@@ -164,7 +179,13 @@ fn obey(record: &mut RolloutRecord, rollout: &Rollout) -> bool {
         Some(Command::Resume { stage })
             if stage == record.number() && record.verdict() != Verdict::Done =>
         {
-            next_stage(record);
+            // Until the failures are known, they cannot be accepted, and would stop the next stage.
+            if let Some(hosts) = hosts {
+                for Failure { key, .. } in failures(record, rollout, hosts) {
+                    accept(record, &key);
+                }
+                next_stage(record);
+            }
             false
         }
         Some(Command::Undo | Command::Resume { .. }) | None => false,
@@ -197,8 +218,9 @@ fn progress(
             };
             return None;
         };
-        if let Some(Failure { key, message }) = failure(record, rollout, hosts) {
-            fail(record, rollout, &key, message);
+        let failures = failures(record, rollout, hosts);
+        if !failures.is_empty() {
+            fail(record, rollout, &failures);
             return None;
         }
         if pauses {
@@ -235,16 +257,22 @@ fn progress(
     }
 }
 
-fn fail(record: &mut RolloutRecord, rollout: &Rollout, key: &str, message: String) {
+fn fail(record: &mut RolloutRecord, rollout: &Rollout, failures: &[Failure]) {
     let returns = rollout.return_on_failure && record.can_undo();
     record.set_verdict(if returns {
         Verdict::Undone
     } else {
         Verdict::Held
     });
-    record.reason = message;
-    // If an operator resumes, the same failure must not hold the revision again.
-    accept(record, key);
+    record.reason = match failures {
+        [] => String::new(),
+        [only] => only.message.clone(),
+        [first, more @ ..] => format!("{}; {} more", first.message, more.len()),
+    };
+    // If an operator resumes, the same failures must not hold the revision again.
+    for Failure { key, .. } in failures {
+        accept(record, key);
+    }
 }
 
 fn accept(record: &mut RolloutRecord, key: &str) {

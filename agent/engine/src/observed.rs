@@ -17,6 +17,7 @@ use crate::passwords::PasswordCounts;
 use sesame_apply::ApplyReport;
 use sesame_apply::quarantine::Affected;
 use sesame_envoy::State;
+use sesame_published::IntervalTraffic;
 
 /// Envoy's state after an orderly stop.
 pub(super) const STOPPED: &str = "Stopped";
@@ -33,13 +34,6 @@ pub(super) fn newest(all: &watch::Receiver<AllObserved>) -> BTreeMap<NamespacedN
         .iter()
         .map(|(name, one)| (name.clone(), one.borrow().clone()));
     newest.collect()
-}
-
-/// HTTP requests in an interval.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct CountedTraffic {
-    pub(super) requests: u64,
-    pub(super) errors: u64,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -61,8 +55,10 @@ pub(super) struct Observed {
     pub(super) held: Option<String>,
     /// Why the newest revision waits for its rollout. The host serves as intended.
     pub(super) waiting: Option<String>,
-    /// Requests in the last interval, while a rollout compares hosts.
-    pub(super) traffic: Option<CountedTraffic>,
+    /// Traffic in the last interval, while a rollout compares hosts.
+    pub(super) traffic: Option<IntervalTraffic>,
+    /// Deaths of Envoy during a rollout.
+    pub(super) deaths: u64,
     /// Progress of the current drain.
     pub(super) draining: Option<String>,
     /// The field `serves` is not set here, because it follows from the other fields.

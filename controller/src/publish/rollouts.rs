@@ -70,10 +70,22 @@ pub(super) fn stage(
             continue;
         };
         let known = published.get(Part::Manifest, &publication.manifest.name);
-        let before = known.and_then(before);
-        let before = before.as_deref();
+        let heard = hosts.as_ref().and_then(|all| all.get(name));
+        if known.is_none() && heard.is_none() {
+            // Only reports show whether this Gateway is new, or its manifest was deleted.
+            let note = RolloutNote {
+                digest: digest.clone(),
+                is_done: false,
+                text: format!("rollout of {digest}: waiting for hosts to report"),
+            };
+            staged.notes.insert(name.clone(), note);
+            *wanted = DesiredPublication::Retain;
+            continue;
+        }
         let unheard = Vec::new();
-        let reported = hosts.as_ref().map(|all| all.get(name).unwrap_or(&unheard));
+        let reported = hosts.as_ref().map(|_| heard.unwrap_or(&unheard));
+        let before = before(known, heard.unwrap_or(&unheard));
+        let before = before.as_deref();
         let reports: Option<Vec<HostReport>> = reported.map(|all| {
             let reports = all.iter().map(|host| host.compared(publication));
             reports.collect()
@@ -104,9 +116,13 @@ pub(super) fn stage(
     staged
 }
 
-/// If the manifest cannot be read, or its signature is invalid, returns a record without a revision,
-/// so that the rollout begins at the first stage.
-fn before(known: &PublishedObject) -> Option<Arc<RolloutRecord>> {
+/// If the manifest was deleted or cannot be read, or its signature is invalid, returns a record
+/// without a revision, so that the rollout begins at the first stage.
+fn before(known: Option<&PublishedObject>, hosts: &[ReportedHost]) -> Option<Arc<RolloutRecord>> {
+    let Some(known) = known else {
+        let is_deleted = hosts.iter().any(|host| !host.applied.is_empty());
+        return is_deleted.then(Arc::default);
+    };
     let is_unreadable = known.seal == Seal::Bad || known.shards.is_empty();
     let unreadable = || is_unreadable.then(Arc::default);
     let signed = known.rollout.clone().filter(|_| known.seal != Seal::Bad);
@@ -200,7 +216,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn unreadable_manifest_begins_at_first_stage() {
+    fn unreadable_or_deleted_manifest_begins_at_first_stage() {
         let known = |seal, shards: &[&str]| PublishedObject {
             part: Part::Manifest,
             gateway: String::new(),
@@ -211,7 +227,7 @@ mod tests {
             shards: shards.iter().map(|name| (*name).to_owned()).collect(),
             rollout: None,
         };
-        assert_eq!(before(&known(Seal::None, &["config-1"])), None);
+        assert_eq!(before(Some(&known(Seal::None, &["config-1"])), &[]), None);
         let stages = vec![sesame_proto::schema::RolloutStage::default()];
         let rollout = Rollout {
             stages,
@@ -227,12 +243,19 @@ mod tests {
             })),
             ..known(Seal::Bad, &["config-1"])
         };
+        let new = ReportedHost::default();
+        assert_eq!(before(None, std::slice::from_ref(&new)), None);
+        let serving = ReportedHost {
+            applied: "0123456789ab".to_owned(),
+            ..new
+        };
         for unreadable in [
-            known(Seal::None, &[]),
-            known(Seal::Bad, &["config-1"]),
-            forged,
+            Some(known(Seal::None, &[])),
+            Some(known(Seal::Bad, &["config-1"])),
+            Some(forged),
+            None,
         ] {
-            let record = before(&unreadable);
+            let record = before(unreadable.as_ref(), std::slice::from_ref(&serving));
             let record = step(record.as_deref(), &rollout, digest, None, 1).record;
             assert_eq!((record.verdict(), record.all), (Verdict::Baking, false));
             assert_eq!(record.digest, digest);

@@ -112,6 +112,7 @@ fn trim_status(status: GatewayAgentStatus) -> GatewayAgentStatus {
         next_certificate_expiry,
         report_seconds,
         traffic,
+        envoy_deaths,
         held,
         heartbeat,
     } = status;
@@ -132,6 +133,7 @@ fn trim_status(status: GatewayAgentStatus) -> GatewayAgentStatus {
         draining,
         report_seconds,
         traffic,
+        envoy_deaths,
         held,
         unusable_addresses: few(unusable_addresses, MAX_ENTRIES)
             .map(|mut unusable| {

@@ -150,6 +150,10 @@ pub struct GatewayAgentStatus {
     /// Traffic during the last 10 seconds or more. Reported only during a staged rollout.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub traffic: Option<IntervalTraffic>,
+    /// Number of Envoy processes that died during the staged rollout since the host may serve the
+    /// newest revision or, if the host waits, since the rollout began.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub envoy_deaths: u64,
     /// True while the host holds a change until an operator approves it, or is rolled back.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub held: bool,
@@ -163,14 +167,31 @@ fn state_schema(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "string", "enum": AgentState::ALL })
 }
 
-/// HTTP requests in an interval.
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde requires a reference"
+)]
+fn is_zero(count: &u64) -> bool {
+    *count == 0
+}
+
+/// HTTP requests and TLS handshakes in an interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(default)]
+#[serde(default, rename_all = "camelCase")]
 pub struct IntervalTraffic {
     /// Number of completed requests.
     pub requests: u64,
     /// Number of responses with status 5xx.
     pub errors: u64,
+    /// Number of requests to backends that timed out, or that the backend aborted.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub resets: u64,
+    /// Number of TLS handshakes with clients, including failed ones.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub handshakes: u64,
+    /// Number of failed TLS handshakes with clients.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub failed_handshakes: u64,
 }
 
 /// An address in the Gateway's `spec.addresses` that the host does not have.

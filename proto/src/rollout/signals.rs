@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use super::{HostReport, MAX_ERROR_INCREASE, MIN_REQUESTS};
+use super::{HostReport, HostTraffic, MAX_ERROR_INCREASE, MIN_REQUESTS};
 use crate::schema::{Rollout, RolloutRecord};
 
-const ERRORS: &str = "5xx";
+const DEATHS: &str = "its Envoy died";
 
 pub(super) struct Failure {
     /// Identifies the failure, so that an operator can accept it.
@@ -13,12 +13,40 @@ pub(super) struct Failure {
     pub(super) message: String,
 }
 
-/// Ignores failures that hosts with the base have too, because these are older than the revision.
-pub(super) fn failure(
+/// Events whose share a bad revision increases.
+struct Rate {
+    key: &'static str,
+    /// What the share counts.
+    events: &'static str,
+    /// Returns the number of bad events and of all events.
+    count: fn(&HostTraffic) -> (u64, u64),
+}
+
+const RATES: [Rate; 3] = [
+    Rate {
+        key: "5xx",
+        events: "requests get 5xx",
+        count: |traffic| (traffic.errors, traffic.requests),
+    },
+    Rate {
+        key: "resets",
+        events: "requests are aborted by backends or time out",
+        count: |traffic| (traffic.resets, traffic.requests),
+    },
+    Rate {
+        key: "handshakes",
+        events: "TLS handshakes fail",
+        count: |traffic| (traffic.failed_handshakes, traffic.handshakes),
+    },
+];
+
+/// Returns one failure per key. Ignores failures that hosts with the base have too, because these
+/// are older than the revision.
+pub(super) fn failures(
     record: &RolloutRecord,
     rollout: &Rollout,
     hosts: &[HostReport],
-) -> Option<Failure> {
+) -> Vec<Failure> {
     let heard = || hosts.iter().filter(|host| !host.is_lost);
     // Until a host has the revision, its failures may be about the one that it still serves.
     let is_about = |host: &HostReport| {
@@ -26,43 +54,60 @@ pub(super) fn failure(
     };
     let released = heard().filter(|host| record.has(&host.name) && is_about(host));
     let baseline: Vec<&HostReport> = heard().filter(|host| !record.may_differ(host)).collect();
-    let known: BTreeSet<&String> = baseline.iter().flat_map(|host| &host.failures).collect();
-    let is_new = |key: &str| {
-        let accepted = &record.accepted;
-        accepted
-            .binary_search_by(|it| it.as_str().cmp(key))
-            .is_err()
-    };
+    let mut known: BTreeSet<&str> = baseline.iter().flat_map(|host| keys(host)).collect();
+    known.extend(record.accepted.iter().map(String::as_str));
+    let mut failures = Vec::new();
     for host in released {
-        let mut failures = host.failures.iter();
-        if let Some(key) = failures.find(|key| !known.contains(key) && is_new(key)) {
-            return Some(Failure {
-                key: key.clone(),
-                message: format!("host {}: {key}", host.name),
-            });
+        // A host counts deaths anew once it may serve the revision. Its last report may be older.
+        let is_current = host.has_applied || host.has_refused;
+        for key in keys(host).filter(|key| is_current || *key != DEATHS) {
+            if known.insert(key) {
+                failures.push(Failure {
+                    key: key.to_owned(),
+                    message: format!("host {}: {key}", host.name),
+                });
+            }
         }
-    }
-    if baseline.is_empty() {
-        return None;
     }
     // Until a host has applied the revision, its requests say nothing about it.
     let with: Vec<&HostReport> = heard().filter(|host| host.has_applied).collect();
-    let (with, without) = (share(&with), share(&baseline).unwrap_or_default());
-    let most = rollout.max_error_increase.unwrap_or(MAX_ERROR_INCREASE);
-    let with = with.filter(|with| is_new(ERRORS) && *with > without + f64::from(most))?;
-    Some(Failure {
-        key: ERRORS.to_owned(),
-        message: format!(
-            "{with:.1} % of requests get 5xx on hosts with the revision, {without:.1} % on the others"
-        ),
-    })
+    let most = f64::from(rollout.max_error_increase.unwrap_or(MAX_ERROR_INCREASE));
+    let rates = RATES.iter().filter(|rate| !known.contains(rate.key));
+    failures.extend(rates.filter_map(|rate| rate.failure(&with, &baseline, most)));
+    failures
 }
 
-/// Returns the share of 5xx in percent, or `None` if there are too few requests.
-fn share(hosts: &[&HostReport]) -> Option<f64> {
-    let requests: u64 = hosts.iter().map(|host| host.requests).sum();
-    let errors: u64 = hosts.iter().map(|host| host.errors).sum();
-    #[expect(clippy::cast_precision_loss, reason = "a share needs no precision")]
-    let share = errors as f64 * 100.0 / requests as f64;
-    (requests >= MIN_REQUESTS).then_some(share)
+fn keys(host: &HostReport) -> impl Iterator<Item = &str> {
+    let died = (host.deaths > 0).then_some(DEATHS);
+    host.failures.iter().map(String::as_str).chain(died)
+}
+
+impl Rate {
+    fn failure(&self, with: &[&HostReport], without: &[&HostReport], most: f64) -> Option<Failure> {
+        let Self { key, events, .. } = self;
+        if without.is_empty() {
+            return None;
+        }
+        let (with, without) = (self.share(with)?, self.share(without).unwrap_or_default());
+        (with > without + most).then(|| Failure {
+            key: (*key).to_owned(),
+            message: format!(
+                "{with:.1} % of {events} on hosts with the revision, {without:.1} % on the others"
+            ),
+        })
+    }
+
+    /// Returns the share in percent, or `None` if there are too few events.
+    fn share(&self, hosts: &[&HostReport]) -> Option<f64> {
+        let (mut bad, mut all) = (0_u64, 0_u64);
+        for host in hosts {
+            let (host_bad, host_all) = (self.count)(&host.traffic);
+            // Retries can cause more resets than requests.
+            bad = bad.saturating_add(host_bad.min(host_all));
+            all = all.saturating_add(host_all);
+        }
+        #[expect(clippy::cast_precision_loss, reason = "a share needs no precision")]
+        let share = bad as f64 * 100.0 / all as f64;
+        (all >= MIN_REQUESTS).then_some(share)
+    }
 }

@@ -4,11 +4,11 @@ use jiff::Timestamp;
 use sesame_kinds::status::AgentState;
 use sesame_proto::digest::short;
 use sesame_published::{
-    GatewayAgentStatus, IntervalTraffic, MAX_ENTRIES, MAX_REPORTED_ADDRESSES, MAX_RULES, MAX_TEXT,
-    RefusedListener, RefusedObject, RefusedRoute, RefusedRule, UnshownCertificate, UnusableAddress,
+    GatewayAgentStatus, MAX_ENTRIES, MAX_REPORTED_ADDRESSES, MAX_RULES, MAX_TEXT, RefusedListener,
+    RefusedObject, RefusedRoute, RefusedRule, UnshownCertificate, UnusableAddress,
 };
 
-use crate::observed::{CountedTraffic, Observed};
+use crate::observed::Observed;
 use crate::report::GatewayReport;
 use crate::report::compose::reachable;
 use sesame_apply::quarantine::{AffectedRoute, Refused};
@@ -95,9 +95,8 @@ pub(super) fn host_status(
         refused: bounded(&observed.affected.refused, refused_object),
         next_certificate_expiry: next_expiry(observed),
         report_seconds: host.report_seconds,
-        traffic: observed
-            .traffic
-            .map(|CountedTraffic { requests, errors }| IntervalTraffic { requests, errors }),
+        traffic: observed.traffic,
+        envoy_deaths: observed.deaths,
         held: observed.held.is_some(),
         heartbeat: None,
     }

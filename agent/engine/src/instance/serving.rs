@@ -1,6 +1,7 @@
 //! The loop of an instance with a running Envoy.
 
 mod clean_up;
+mod deaths;
 mod notes;
 mod traffic;
 mod turns;
@@ -11,6 +12,7 @@ use tokio::sync::{mpsc, watch};
 use tracing::Instrument as _;
 
 use self::clean_up::CleanUp;
+use self::deaths::DeathCounter;
 use self::traffic::TrafficCounter;
 use super::drain::Drain;
 use super::drain_guard::HeldDrain;
@@ -50,6 +52,7 @@ pub(super) struct Serving {
     refused_ahead: bool,
     clean_up: CleanUp,
     traffic: TrafficCounter,
+    deaths: DeathCounter,
     states: watch::Receiver<State>,
     state: State,
     stop: watch::Receiver<Option<Ending>>,
@@ -94,6 +97,7 @@ impl Serving {
             refused_ahead: false,
             clean_up: CleanUp::default(),
             traffic: TrafficCounter::default(),
+            deaths: DeathCounter::default(),
             state: State::Starting { pid: None },
             stop,
             live,
@@ -112,6 +116,7 @@ impl Serving {
             }
             self.record_held().await;
             self.count_traffic_if_due().await;
+            self.count_deaths();
             self.instance.record_busy(false);
             let event = self.next(&mut commands, retry).await;
             self.instance.record_busy(true);

@@ -17,6 +17,7 @@ use crate::engine::SourceState;
 use crate::target::Target;
 use crate::{accepted, history, kept_keys};
 use sesame_sources::seal::SealingKeys;
+use sesame_sources::update::Staging;
 
 pub(super) struct TargetSelector {
     gateway: NamespacedName,
@@ -110,6 +111,17 @@ impl TargetSelector {
     /// Returns true while a rollout compares this host with others.
     pub(super) fn is_compared(&self) -> bool {
         self.source.staging.is_compared()
+    }
+
+    /// Returns the digest of the revision that is being rolled out, and whether this host may serve
+    /// it.
+    pub(super) fn rollout(&self) -> Option<(&str, bool)> {
+        let is_released = match self.source.staging {
+            Staging::Released { .. } => true,
+            Staging::Waits { .. } => false,
+            Staging::Immediate | Staging::Undone(_) | Staging::Ring { .. } => return None,
+        };
+        Some((self.source.staged_digest(), is_released))
     }
 
     pub(super) fn held_drain(&self) -> Option<&HeldDrain> {

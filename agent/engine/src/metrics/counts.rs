@@ -133,6 +133,11 @@ impl ApplyCounts {
         self.processes[reason as usize] += 1;
     }
 
+    /// Returns how often Envoy ended without an order and was started again.
+    pub(crate) fn deaths(&self) -> u64 {
+        self.processes_for(ProcessReason::Death)
+    }
+
     pub(super) fn time_of(&self, phase: Phase) -> PhaseTime {
         self.phases[phase as usize]
     }

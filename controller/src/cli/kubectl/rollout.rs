@@ -10,7 +10,7 @@ use kube::api::{Api, Patch, PatchParams};
 use serde::Serialize;
 use serde_json::json;
 use sesame_kinds::api::NamespacedName;
-use sesame_kinds::world::Kind;
+use sesame_kinds::world::{Kind, ObjectKey};
 use sesame_proto::bounds;
 use sesame_proto::digest::short;
 use sesame_proto::rollout::{Command, OPERATOR_PAUSED};
@@ -104,16 +104,36 @@ pub(super) async fn main(reader: &ClusterReader, command: &RolloutCommand) -> Re
         bail!("Gateway {gateway}: no revision precedes {digest}; change the configuration back");
     }
     // Without the annotation, a paused stage bakes on.
-    let is_unpaused = matches!(command, Command::Resume { .. }) && is_paused(&record);
+    let is_unpaused = matches!(command, Command::Resume { .. })
+        && is_paused(&record, annotation(reader, &gateway).await?.as_deref());
     let text = (!is_unpaused).then(|| command.text(digest));
     annotate(reader, &gateway, text.as_deref()).await?;
     let line = format!("Gateway {gateway}: {verb} of revision {digest} requested\n");
     crate::cli::output(line.as_bytes()).map(|()| true)
 }
 
-/// Returns true if only an operator's command stops the rollout.
-fn is_paused(record: &RolloutRecord) -> bool {
-    record.verdict() == Verdict::Paused && record.reason == OPERATOR_PAUSED
+/// Returns true if only an operator's command stops the rollout, or will stop it as soon as the
+/// controller has read the command.
+fn is_paused(record: &RolloutRecord, command: Option<&str>) -> bool {
+    let is_pausing = || {
+        let command = command.and_then(Command::parse);
+        command == Some((Command::Pause, &record.digest))
+    };
+    match record.verdict() {
+        Verdict::Paused => record.reason == OPERATOR_PAUSED || is_pausing(),
+        Verdict::Baking => is_pausing(),
+        Verdict::Unknown | Verdict::Held | Verdict::Undone | Verdict::Done => false,
+    }
+}
+
+async fn annotation(reader: &ClusterReader, gateway: &NamespacedName) -> Result<Option<String>> {
+    let key = ObjectKey {
+        kind: Kind::Gateway,
+        name: gateway.clone(),
+    };
+    let found = reader.get(&key).await?;
+    let value = found.map(|(_, object)| object["metadata"]["annotations"][ANNOTATION].clone());
+    Ok(value.and_then(|value| value.as_str().map(str::to_owned)))
 }
 
 async fn read(reader: &ClusterReader, gateway: &NamespacedName) -> Result<(RolloutRecord, String)> {
@@ -236,15 +256,29 @@ mod tests {
 
     #[test]
     fn only_pause_of_operator_ends_without_command() {
-        let paused = |verdict: Verdict, reason: &str| {
-            is_paused(&RolloutRecord {
+        let digest = "0123456789abcdef";
+        let paused = |verdict: Verdict, reason: &str, command: &str| {
+            let record = RolloutRecord {
+                digest: digest.to_owned(),
                 verdict: verdict.into(),
                 reason: reason.to_owned(),
                 ..RolloutRecord::default()
-            })
+            };
+            is_paused(&record, Some(command))
         };
-        assert!(paused(Verdict::Paused, OPERATOR_PAUSED));
-        assert!(!paused(Verdict::Paused, "stage 1 waits for an operator"));
-        assert!(!paused(Verdict::Held, OPERATOR_PAUSED));
+        let waits = "stage 1 waits for an operator";
+        assert!(paused(Verdict::Paused, OPERATOR_PAUSED, ""));
+        assert!(!paused(Verdict::Paused, waits, ""));
+        assert!(!paused(Verdict::Held, OPERATOR_PAUSED, ""));
+        // The controller has not recorded the pause yet.
+        let pause = Command::Pause.text(digest);
+        assert!(paused(Verdict::Baking, "", &pause));
+        assert!(paused(Verdict::Paused, waits, &pause));
+        assert!(!paused(Verdict::Held, "", &pause));
+        assert!(!paused(
+            Verdict::Baking,
+            "",
+            &Command::Pause.text("0000000000000000")
+        ));
     }
 }

@@ -8,7 +8,7 @@ use crate::report::fleet::patience;
 use crate::report::liveness::ClockReading;
 use sesame_kinds::api::NamespacedName;
 use sesame_kinds::status::AgentState;
-use sesame_proto::rollout::HostReport;
+use sesame_proto::rollout::{HostReport, HostTraffic};
 use sesame_published::names::is_pod;
 use sesame_published::{GatewayAgent, GatewayAgentStatus, IntervalTraffic};
 
@@ -54,7 +54,6 @@ fn host(agent: &GatewayAgent, status: &GatewayAgentStatus, is_lost: bool) -> Rep
     if status.state == AgentState::Down {
         failures.insert("its Envoy is down".to_owned());
     }
-    let IntervalTraffic { requests, errors } = status.traffic.unwrap_or_default();
     let is_refusal = status.state == AgentState::Degraded
         && !status.draining
         && !status.held
@@ -67,12 +66,29 @@ fn host(agent: &GatewayAgent, status: &GatewayAgentStatus, is_lost: bool) -> Rep
             has_applied: false,
             has_refused: false,
             failures,
-            requests,
-            errors,
+            deaths: status.envoy_deaths,
+            traffic: traffic(status.traffic.unwrap_or_default()),
         },
         wanted: status.wanted_revision.clone(),
         applied: status.applied_revision.clone(),
         refusal: is_refusal.then(|| status.message.clone()),
+    }
+}
+
+fn traffic(reported: IntervalTraffic) -> HostTraffic {
+    let IntervalTraffic {
+        requests,
+        errors,
+        resets,
+        handshakes,
+        failed_handshakes,
+    } = reported;
+    HostTraffic {
+        requests,
+        errors,
+        resets,
+        handshakes,
+        failed_handshakes,
     }
 }
 

@@ -52,8 +52,9 @@ pub struct RolloutSettings {
     /// `Hold`, the default, releases no further host if the revision fails. `Return` also returns
     /// the hosts that have it to the previous revision.
     pub on_failure: Option<RolloutFailure>,
-    /// By how many percentage points the share of 5xx responses may exceed the share on hosts
-    /// without the revision: 0 to 100; 5 by default.
+    /// By how many percentage points each share of failures may exceed the share on hosts without the
+    /// revision: 0 to 100; 5 by default. Failures are 5xx responses, requests that backends abort or
+    /// that time out, and failed TLS handshakes.
     #[schemars(range(max = 100))]
     pub max_error_increase: Option<u32>,
 }

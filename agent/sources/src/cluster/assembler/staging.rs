@@ -36,8 +36,8 @@ pub(super) fn staging(manifest: &Manifest, config: &EncodedSnapshot, host: &str)
             waits(why, false)
         }
         Verdict::Baking | Verdict::Paused | Verdict::Held | Verdict::Done => {
-            // Held rollouts may last for weeks, and each count is a write to the API server.
-            let is_compared = matches!(verdict, Verdict::Baking | Verdict::Paused);
+            // Pauses may last for weeks, and each count is a write to the API server.
+            let is_compared = verdict == Verdict::Baking;
             if record.releases(host) {
                 return Staging::Released { is_compared };
             }
@@ -107,7 +107,7 @@ mod tests {
     #[test]
     fn only_released_hosts_may_serve_revision() {
         for verdict in [Verdict::Baking, Verdict::Paused, Verdict::Held] {
-            let is_compared = verdict != Verdict::Held;
+            let is_compared = verdict == Verdict::Baking;
             let released = Staging::Released { is_compared };
             assert_eq!(of(verdict.into(), false, "a"), released);
             let waiting = of(verdict.into(), false, "b");
