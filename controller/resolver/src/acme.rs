@@ -15,6 +15,7 @@ use crate::gateways::CheckedGateway;
 use crate::listeners::CheckedListener;
 use crate::settings::acme::issuer;
 use crate::syntax::hostnames::Hostname;
+use crate::tls::certificate_source::CertificateSource;
 use sesame_kinds::api::{NamespacedName, ObjectRef};
 use sesame_kinds::world::{Kind, World};
 
@@ -73,12 +74,7 @@ fn of_gateway(
     }
     let mut obstacles = Vec::new();
     for listener in gateway.own_listeners() {
-        let has_tls = matches!(
-            listener.protocol,
-            Some(schema::Protocol::Https | schema::Protocol::Tls)
-        );
-        // A listener without a certificate is accepted, but a rejected listener needs none.
-        if !has_tls || !listener.accepted.good() {
+        if !uses_secrets(listener) {
             continue;
         }
         let tls = listener.spec.tls.iter();
@@ -89,6 +85,16 @@ fn of_gateway(
         }
     }
     obstacles
+}
+
+/// Passthrough needs no certificate, and keys in host files replace the Secret. A listener without a
+/// certificate is accepted, but a rejected listener needs none.
+fn uses_secrets(listener: &CheckedListener<'_>) -> bool {
+    let tls = listener.spec.tls.as_ref();
+    let source = tls.map(CertificateSource::of_listener);
+    listener.tls.is_some()
+        && source == Some(CertificateSource::Secret)
+        && listener.accepted.good()
 }
 
 fn add(

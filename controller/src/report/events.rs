@@ -103,10 +103,11 @@ impl Events {
         let mut history = EventHistory::default();
         loop {
             let mut is_complete = true;
+            // A former leader orders nothing, so its metrics must not show its last certificates.
+            let orders = self.orders.borrow_and_update().clone();
+            self.replica.metrics.orders(&orders);
             if *self.replica.leading.borrow_and_update() {
                 let mut warnings = self.warnings.borrow_and_update().clone();
-                let orders = self.orders.borrow_and_update().clone();
-                self.replica.metrics.orders(&orders);
                 add_orders(&orders, &mut warnings);
                 let presences = self.presences.borrow_and_update().clone();
                 is_complete &= self.report_certificates(&warnings, &mut history).await;

@@ -12,6 +12,6 @@ mod probe;
 mod state;
 
 pub use self::keeper::{AcmeHost, AcmeKeeper};
-pub use self::order::OrderError;
+pub use self::order::{OrderError, stand_in};
 pub use self::probe::{ProbeError, probe};
 pub use self::state::{AcmeState, CertificateState};

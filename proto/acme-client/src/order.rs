@@ -154,10 +154,7 @@ async fn issue(
     if order.poll_ready(&POLL).await? != OrderStatus::Ready {
         return Err(refusal(&mut order).await);
     }
-    let key = KeyPair::generate().map_err(|error| internal(&error))?;
-    let names: Vec<String> = request.hostnames.iter().cloned().collect();
-    let mut parameters = CertificateParams::new(names).map_err(|error| internal(&error))?;
-    parameters.distinguished_name = DistinguishedName::new();
+    let (key, parameters) = key_for(&request.hostnames)?;
     let signing_request = parameters
         .serialize_request(&key)
         .map_err(|error| internal(&error))?;
@@ -170,6 +167,26 @@ async fn issue(
     let checked = pair.check(&request.hostnames, &public, Timestamp::now());
     checked.map_err(|error| OrderError::new(error.to_string()))?;
     Ok(pair)
+}
+
+fn key_for(hostnames: &BTreeSet<String>) -> Result<(KeyPair, CertificateParams), OrderError> {
+    let key = KeyPair::generate().map_err(|error| internal(&error))?;
+    let names: Vec<String> = hostnames.iter().cloned().collect();
+    let mut parameters = CertificateParams::new(names).map_err(|error| internal(&error))?;
+    parameters.distinguished_name = DistinguishedName::new();
+    Ok((key, parameters))
+}
+
+/// Returns a self-signed pair, which previews show instead of one that is not yet ordered.
+pub fn stand_in(hostnames: &BTreeSet<String>) -> Result<IssuedPair, OrderError> {
+    let (key, parameters) = key_for(hostnames)?;
+    let certificate = parameters
+        .self_signed(&key)
+        .map_err(|error| internal(&error))?;
+    Ok(IssuedPair {
+        chain: certificate.pem(),
+        key: key.serialize_pem(),
+    })
 }
 
 fn internal(error: &rcgen::Error) -> OrderError {

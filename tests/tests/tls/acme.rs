@@ -7,7 +7,7 @@ use std::time::Duration;
 use rustls::RootCertStore;
 use serde_json::{Value, json};
 use sesame_tests::acme::Pebble;
-use sesame_tests::agent::{AgentUnderTest, Setup, TEST_TIMEOUT};
+use sesame_tests::agent::{AgentUnderTest, Setup, TEST_TIMEOUT, words};
 use sesame_tests::backend::Backend;
 use sesame_tests::handshakes::Handshake;
 use sesame_tests::load::{Load, Plan};
@@ -153,4 +153,27 @@ async fn unreachable_ca_is_reported_and_harmless() {
     )
     .await
     .expect("reported in time");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn validate_announces_orders() {
+    let backend = Backend::start("a").await;
+    let acme = json!({"directory": "https://ca.test/dir", "termsAgreed": true});
+    let agent = Setup::with_ports(&[80, 443]).prepare();
+    agent.write("all.yaml", &yaml(&objects(&acme, "a.test", &backend)));
+    let manifests = agent.manifests().to_string_lossy().into_owned();
+    let output = agent.command(&["validate", "--manifests", &manifests]);
+    let said = words(&output);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    let ordered = "Secret default/pair will be ordered by ACME from https://ca.test/dir\n";
+    assert!(said.contains(ordered), "{said}");
+    // Nothing is ordered without an agreement to the terms.
+    agent.write("all.yaml", &yaml(&objects(&json!({}), "a.test", &backend)));
+    let output = agent.command(&["validate", "--manifests", &manifests]);
+    let said = words(&output);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(
+        said.contains("Secret default/pair does not exist"),
+        "{said}"
+    );
 }

@@ -16,7 +16,7 @@ use sesame_acme::{
     ACME_KEY, CertificateRequest, CertificateRequests, Challenge, ChallengeParent, HeldCertificate,
     IssuedPair, Pace,
 };
-use sesame_acme_client::{AcmeHost, AcmeKeeper, AcmeState, probe};
+use sesame_acme_client::{AcmeHost, AcmeKeeper, AcmeState, OrderError, probe, stand_in};
 use sesame_kinds::api::{Metadata, NamespacedName, Secret, SecretBytes};
 use sesame_kinds::decode::decode_value;
 use sesame_kinds::world::AnyObject;
@@ -74,7 +74,7 @@ impl AcmeCertificates {
         let loaded = files.load();
         let secrets = loaded
             .iter()
-            .map(|(name, pair)| (name.clone(), secret(name, pair)));
+            .map(|(name, pair)| (name.clone(), secret(name, &pair.chain, &pair.key)));
         let (sender, objects) = watch::channel(AcmeObjects {
             secrets: secrets.collect(),
             challenges: BTreeMap::new(),
@@ -144,8 +144,18 @@ impl AcmeCertificates {
     }
 }
 
-fn secret(name: &NamespacedName, pair: &StoredPair) -> AnyObject {
-    let data = [("tls.crt", &pair.chain), ("tls.key", &pair.key)];
+/// Returns a self-signed Secret for each request whose Secret does not exist, for previews only.
+pub fn stand_ins(requests: &CertificateRequests) -> Result<Vec<AnyObject>, OrderError> {
+    let missing = requests.iter().filter(|(_, request)| !request.exists);
+    let stand_ins = missing.map(|(name, request)| {
+        let IssuedPair { chain, key } = stand_in(&request.hostnames)?;
+        Ok(secret(name, &chain, &key))
+    });
+    stand_ins.collect()
+}
+
+fn secret(name: &NamespacedName, chain: &str, key: &str) -> AnyObject {
+    let data = [("tls.crt", chain), ("tls.key", key)];
     let data = data.map(|(key, text)| (key.to_owned(), SecretBytes(text.as_bytes().to_vec())));
     AnyObject::Secret(Arc::new(Secret {
         metadata: Metadata {
@@ -209,7 +219,7 @@ impl AcmeHost for LocalHost {
             chain: chain.clone(),
             key: key.clone(),
         };
-        let object = secret(name, &pair);
+        let object = secret(name, &pair.chain, &pair.key);
         // Without a copy on disk, each restart would order again.
         self.files.save(&pair)?;
         self.objects.send_modify(|objects| {

@@ -165,3 +165,31 @@ fn rejected_listeners_request_no_certificates() {
     let names: Vec<&str> = requests.map(|secret| &*secret.name).collect();
     assert!(names.contains(&"c") && !names.contains(&"b"), "{names:?}");
 }
+
+#[test]
+fn listeners_without_use_for_secrets_request_none() {
+    let agreed = options("termsAgreed: true");
+    let unused = "
+- {name: http, port: 80, protocol: HTTP}
+- name: through
+  port: 443
+  protocol: TLS
+  hostname: a.test
+  tls: {mode: Passthrough, certificateRefs: [{name: through}]}
+- name: on-hosts
+  port: 8443
+  protocol: HTTPS
+  hostname: b.test
+  tls: {certificateRefs: [{name: on-hosts}], options: {projectsesame.io/certificate-source: host}}
+- name: terminated
+  port: 9443
+  protocol: TLS
+  hostname: c.test
+  tls: {mode: Terminate, certificateRefs: [{name: terminated}]}
+";
+    let resolution = found(&annotated(unused, "true", ""), &agreed);
+    let requests = resolution.certificate_requests.keys();
+    let names: Vec<&str> = requests.map(|secret| &*secret.name).collect();
+    assert_eq!(names, ["terminated"]);
+    assert_eq!(message(&resolution), "the Gateway is valid");
+}
