@@ -65,13 +65,12 @@ impl From<&UncoveredHostname> for CertificateWarning {
 }
 
 fn add_orders(orders: &AcmeState, warnings: &mut CertificateWarnings) {
-    for (secret, certificate) in &orders.certificates {
+    for certificate in orders.certificates.values() {
         let Some(message) = &certificate.problem else {
             continue;
         };
-        for gateway in &certificate.gateways {
-            let gateway = NamespacedName::new(&secret.namespace, gateway);
-            let warnings = warnings.entry(Kind::Gateway.named(gateway)).or_default();
+        for requester in &certificate.requesters {
+            let warnings = warnings.entry(requester.clone()).or_default();
             warnings.push(CertificateWarning {
                 reason: "CertificateNotOrdered",
                 message: message.clone(),

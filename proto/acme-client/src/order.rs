@@ -305,7 +305,7 @@ pub(crate) mod tests {
 
     pub(crate) fn request(method: ChallengeMethod, hostnames: &[&str]) -> CertificateRequest {
         CertificateRequest {
-            gateways: BTreeSet::new(),
+            requesters: BTreeSet::new(),
             hostnames: hostnames.iter().map(|&name| name.to_owned()).collect(),
             parents: BTreeSet::new(),
             issuer: AcmeIssuer {

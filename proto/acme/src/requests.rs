@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use sesame_kinds::api::NamespacedName;
+use sesame_kinds::world::ObjectKey;
 
 /// Default directory of the CA.
 pub const LETS_ENCRYPT: &str = "https://acme-v02.api.letsencrypt.org/directory";
@@ -33,8 +34,10 @@ pub enum ChallengeMethod {
 /// An HTTP listener that can serve challenges.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ChallengeParent {
-    /// The Gateway, in the namespace of the requested Secret.
-    pub gateway: String,
+    /// The Gateway or ListenerSet with the listener.
+    pub object: ObjectKey,
+    /// The Gateway that serves the listener.
+    pub gateway: NamespacedName,
     /// Name of the listener.
     pub listener: String,
     /// Port that clients use.
@@ -46,8 +49,8 @@ pub struct ChallengeParent {
 /// A certificate to order and renew.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CertificateRequest {
-    /// The Gateways whose listeners refer to the Secret, in its namespace.
-    pub gateways: BTreeSet<String>,
+    /// The Gateways and ListenerSets whose listeners refer to the Secret, in its namespace.
+    pub requesters: BTreeSet<ObjectKey>,
     /// Hostnames that the certificate must have.
     pub hostnames: BTreeSet<String>,
     /// Listeners that can serve challenges. Empty if the method needs none.

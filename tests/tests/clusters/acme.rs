@@ -9,12 +9,13 @@ use sesame_tests::backend::Backend;
 use sesame_tests::certs::Authority;
 use sesame_tests::cluster::Channel;
 use sesame_tests::controller::{ControllerUnderTest, deployed, give_rights};
+use sesame_tests::envoy::workspace;
 use sesame_tests::followed::follow_as;
 use sesame_tests::handshakes::Handshake;
 use sesame_tests::load::{Load, Plan};
 use sesame_tests::manifests::{
-    GATEWAY, class_with_parameters, gateway, http_listener, http_route, https_listener, rule_to,
-    served,
+    GATEWAY, class_with_parameters, gateway, http_listener, http_route, https_listener,
+    listener_set, rule_to, served,
 };
 use sesame_tests::network::{self, BACKENDS};
 use sesame_tests::ports::free_port;
@@ -125,4 +126,63 @@ async fn controller_orders_and_renews_under_load() {
     .expect("removed in time");
     let own = cluster.get(&format!("{SECRETS}/own")).await;
     assert_eq!(own["metadata"]["labels"], Value::Null, "{own:#}");
+}
+
+/// Returns a Gateway for listeners from all namespaces, and a ListenerSet in the namespace `shop`.
+fn shared(acme: &Value) -> Vec<Value> {
+    let annotations = json!({"projectsesame.io/acme": "true"});
+    let mut objects = class_with_parameters(GATEWAY, "acme", &json!({"acme": acme})).to_vec();
+    let mut http = http_listener("http", 80, "");
+    http["allowedRoutes"] = json!({"namespaces": {"from": "All"}});
+    let mut gateway = gateway(GATEWAY, &[http]);
+    gateway["metadata"]["annotations"] = annotations.clone();
+    gateway["spec"]["allowedListeners"] = json!({"namespaces": {"from": "All"}});
+    let mut set = listener_set(
+        "tenant",
+        &[https_listener("https", 443, "set.test", "pair")],
+    );
+    set["metadata"]["namespace"] = json!("shop");
+    set["metadata"]["annotations"] = annotations;
+    set["spec"]["parentRef"]["namespace"] = json!("default");
+    objects.extend([gateway, set]);
+    objects
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn listener_set_orders_in_own_namespace() {
+    if !network::inside_own("listener_set_orders_in_own_namespace") {
+        return;
+    }
+    let cluster = deployed(Channel::Standard).await;
+    let shop = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}});
+    cluster.apply_all(&[shop]).await;
+    let rights = workspace().join("controller/deploy/acme.yaml");
+    let rights = std::fs::read_to_string(rights).expect("the rights");
+    // The Gateway's namespace needs no RoleBinding.
+    let rights = rights.replace("namespace: default", "namespace: shop");
+    cluster.apply(&rights).await.expect("the rights");
+    let controller = ControllerUnderTest::start(&cluster, &[]).await;
+    controller.wait_ready().await;
+    let setup = Setup::with_ports(&[80, 443]).unmapped();
+    let agent = follow_as(&cluster, setup, &[]).await;
+    let pebble = Pebble::start(agent.address(80), 3600).await;
+    cluster.apply_all(&shared(&pebble.settings())).await;
+    let trust = pebble.trust().await;
+    let client = Handshake::with(agent.address(443), "set.test", &trust);
+    eventually("the certificate is served", RENEWED, async || {
+        let log = || format!("{}\n{}", controller.log_tail(), pebble.log());
+        holds(client.shake().await.is_ok(), log)
+    })
+    .await;
+    let secret = cluster.get("/api/v1/namespaces/shop/secrets/pair").await;
+    let label = &secret["metadata"]["labels"]["projectsesame.io/acme"];
+    assert_eq!(label, "certificate");
+    let secrets = cluster.get(SECRETS).await;
+    assert_eq!(secrets["items"], json!([]), "{secrets:#}");
+    let routes = ROUTES.replace("default", "shop");
+    let no_challenge = |routes: &Value| routes["items"] == json!([]);
+    let removed = cluster.until("no challenge", &routes, no_challenge);
+    tokio::time::timeout(TEST_TIMEOUT, removed)
+        .await
+        .expect("removed in time");
 }

@@ -30,9 +30,8 @@ use crate::seal::SealingKeys;
 const SERVED_TIMEOUT: Duration = Duration::from_secs(60);
 const PROBE_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Returns the sockets of a Gateway, in a namespace, at which a challenge can be requested.
-pub type FindSockets =
-    Arc<dyn Fn(&str, &BTreeSet<ChallengeParent>) -> Vec<SocketAddr> + Send + Sync>;
+/// Returns the sockets at which a challenge can be requested.
+pub type FindSockets = Arc<dyn Fn(&BTreeSet<ChallengeParent>) -> Vec<SocketAddr> + Send + Sync>;
 
 /// Settings for orders on this host.
 #[derive(Clone)]
@@ -269,7 +268,7 @@ impl AcmeHost for LocalHost {
         let mut last = String::new();
         let served = async {
             loop {
-                let sockets = (self.sockets)(&challenge.namespace, &request.parents);
+                let sockets = (self.sockets)(&request.parents);
                 if sockets.is_empty() {
                     "no Envoy of the Gateway listens yet".clone_into(&mut last);
                 }

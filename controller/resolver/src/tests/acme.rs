@@ -5,7 +5,7 @@ use crate::context::ResolvedFor;
 use crate::{Options, Resolution, resolve};
 use sesame_kinds::api::NamespacedName;
 use sesame_kinds::status::ConditionType;
-use sesame_kinds::world::AnyObject;
+use sesame_kinds::world::{AnyObject, Kind};
 
 const LISTENERS: &str = "
 - {name: http, port: 80, protocol: HTTP}
@@ -192,4 +192,133 @@ fn listeners_without_use_for_secrets_request_none() {
     let names: Vec<&str> = requests.map(|secret| &*secret.name).collect();
     assert_eq!(names, ["terminated"]);
     assert_eq!(message(&resolution), "the Gateway is valid");
+}
+
+const SHARED: &str = "
+- {name: http, port: 80, protocol: HTTP, allowedRoutes: {namespaces: {from: All}}}
+";
+const PRIVATE: &str = "
+- {name: http, port: 80, protocol: HTTP}
+";
+const OF_SET: &str =
+    "{name: s, port: 443, protocol: HTTPS, hostname: s.test, tls: {certificateRefs: [{name: s}]}}";
+
+fn with_set(listeners: &str, value: &str, set_value: &str, of_set: &str) -> String {
+    let allowed = "spec:\n  allowedListeners: {namespaces: {from: All}}\n";
+    annotated(listeners, value, "").replace("spec:\n", allowed)
+        + &format!(
+            "---\nkind: ListenerSet\nmetadata: {{name: set, namespace: shop, annotations: \
+             {{projectsesame.io/acme: '{set_value}'}}}}\nspec:\n  parentRef: {{name: gw, \
+             namespace: web}}\n  listeners: [{of_set}]\n"
+        )
+}
+
+fn set_message(resolution: &Resolution) -> &str {
+    let set = &resolution.statuses.listener_sets[&NamespacedName::new("shop", "set")];
+    let mut conditions = set.conditions.iter();
+    let accepted = conditions.find(|it| it.type_ == ConditionType::Accepted);
+    &accepted.expect("Accepted").message
+}
+
+#[test]
+fn listener_sets_request_with_both_annotations() {
+    let agreed = options("termsAgreed: true");
+    let own = "{name: own, port: 80, protocol: HTTP, hostname: s.test}";
+    for (listeners, of_set, expected) in [
+        (SHARED, OF_SET.to_owned(), vec!["Gateway/web/gw http"]),
+        (
+            PRIVATE,
+            format!("{OF_SET}, {own}"),
+            vec!["ListenerSet/shop/set own"],
+        ),
+        (
+            SHARED,
+            format!("{OF_SET}, {own}"),
+            vec!["Gateway/web/gw http", "ListenerSet/shop/set own"],
+        ),
+    ] {
+        let resolution = found(&with_set(listeners, "true", "true", &of_set), &agreed);
+        let requests = &resolution.certificate_requests;
+        assert_eq!(requests.len(), 1, "{}", set_message(&resolution));
+        let request = &requests[&NamespacedName::new("shop", "s")];
+        let set = Kind::ListenerSet.named(NamespacedName::new("shop", "set"));
+        assert_eq!(request.requesters, [set].into());
+        let parents = request.parents.iter();
+        let parents: Vec<String> = parents
+            .map(|it| format!("{} {}", it.object, it.listener))
+            .collect();
+        assert_eq!(parents, expected);
+        let gateways = request.parents.iter().map(|it| it.gateway.to_string());
+        assert!(gateways.into_iter().all(|name| name == "web/gw"));
+    }
+}
+
+#[test]
+fn obstacles_of_listener_sets_are_in_their_conditions() {
+    let elsewhere = OF_SET.replace("{name: s}", "{name: s, namespace: web}");
+    let (yes, dns) = ("termsAgreed: true", "termsAgreed: true, challenge: DNS01");
+    for (listeners, value, set_value, of_set, acme, words) in [
+        (
+            SHARED,
+            "true",
+            "no",
+            OF_SET,
+            yes,
+            "\"no\": expected \"true\"",
+        ),
+        (
+            SHARED,
+            "false",
+            "true",
+            OF_SET,
+            yes,
+            "Gateway web/gw lacks the annotation",
+        ),
+        (
+            SHARED,
+            "true",
+            "true",
+            OF_SET,
+            "",
+            "spec.acme.termsAgreed is not true",
+        ),
+        (
+            PRIVATE,
+            "true",
+            "true",
+            OF_SET,
+            yes,
+            "permits HTTPRoutes in namespace \"shop\"",
+        ),
+        (
+            SHARED,
+            "true",
+            "true",
+            &elsewhere,
+            yes,
+            "in another namespace",
+        ),
+        (
+            SHARED,
+            "true",
+            "true",
+            OF_SET,
+            dns,
+            "only for the Gateway's own namespace",
+        ),
+        (
+            SHARED,
+            "true",
+            "false",
+            OF_SET,
+            yes,
+            "Secret shop/s does not exist",
+        ),
+    ] {
+        let yaml = with_set(listeners, value, set_value, of_set);
+        let resolution = found(&yaml, &options(acme));
+        let message = set_message(&resolution);
+        assert!(message.contains(words), "{words}: {message}");
+        assert!(resolution.certificate_requests.is_empty(), "{words}");
+    }
 }
