@@ -40,6 +40,19 @@ impl Pebble {
     /// Starts a server that sends HTTP-01 requests to this address and port, and issues
     /// certificates that are valid for `seconds`.
     pub async fn start(validates: SocketAddr, seconds: u32) -> Self {
+        Self::start_with(validates, seconds, &json!({})).await
+    }
+
+    /// Like [`Self::start`], but creates only accounts that are bound to this external account.
+    pub async fn start_bound(validates: SocketAddr, key_id: &str, key: &str) -> Self {
+        let bound = json!({
+            "externalAccountBindingRequired": true,
+            "externalAccountMACKeys": {key_id: key},
+        });
+        Self::start_with(validates, 3600, &bound).await
+    }
+
+    async fn start_with(validates: SocketAddr, seconds: u32, more: &Value) -> Self {
         let directory = tempfile::Builder::new().prefix("sesame-pebble-").tempdir();
         let directory = directory.expect("a directory");
         let authority = Authority::new("directory");
@@ -51,7 +64,7 @@ impl Pebble {
         for (file, key) in [("cert.pem", "tls.crt"), ("key.pem", "tls.key")] {
             std::fs::write(path(file), decoded(&secret["data"][key])).expect("written");
         }
-        let config = json!({"pebble": {
+        let mut config = json!({"pebble": {
             "listenAddress": api.to_string(),
             "managementListenAddress": management.to_string(),
             "certificate": path("cert.pem"),
@@ -62,6 +75,9 @@ impl Pebble {
             "retryAfter": {"authz": 1, "order": 1},
             "profiles": {"default": {"description": "", "validityPeriod": seconds}},
         }});
+        for (field, value) in more.as_object().into_iter().flatten() {
+            config["pebble"][field] = value.clone();
+        }
         std::fs::write(path("pebble.json"), config.to_string()).expect("written");
         let log = std::fs::File::create(path("log")).expect("a log");
         let run = |mut command: Command| {

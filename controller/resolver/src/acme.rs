@@ -15,7 +15,7 @@ use crate::context::{ResolveContext, ResolvedFor};
 use crate::gateways::CheckedGateway;
 use crate::listeners::sets::CheckedListenerSet;
 use crate::listeners::{CheckedListener, ListenerOwner};
-use crate::settings::acme::issuer;
+use crate::settings::acme::{external_account, issuer};
 use crate::syntax::hostnames::Hostname;
 use crate::tls::certificate_source::CertificateSource;
 use sesame_kinds::api::{Metadata, NamespacedName, ObjectRef};
@@ -123,11 +123,15 @@ impl<'a, 'w> Requester<'a, 'w> {
         if self.gateway.parameters_refused || !self.gateway.accepted.good() {
             return Vec::new();
         }
-        let issuer = match self.issuer(cx) {
+        let mut issuer = match self.issuer(cx) {
             Ok(issuer) => issuer,
             Err(why) => return vec![format!("no certificates are ordered, because {why}")],
         };
-        let mut obstacles = Vec::new();
+        let (external, fault) = external_account(&self.gateway.settings.acme, cx);
+        issuer.external = external;
+        // A ListenerSet's author may not see the operator's configuration.
+        let fault = fault.filter(|_| self.owner.kind == Kind::Gateway);
+        let mut obstacles = Vec::from_iter(fault);
         for listener in self.listeners {
             if !uses_secrets(listener) {
                 continue;
@@ -145,7 +149,7 @@ impl<'a, 'w> Requester<'a, 'w> {
     fn issuer(&self, cx: &ResolveContext<'_, '_>) -> Result<AcmeIssuer, &'static str> {
         let settings = &self.gateway.settings;
         let in_cluster = cx.options.resolved_for == ResolvedFor::Cluster;
-        let issuer = issuer(&settings.acme).ok_or(
+        let issuer = issuer(&settings.acme.spec).ok_or(
             "spec.acme.termsAgreed is not true in the SesameConfiguration of the controller or the \
              GatewayClass; set it to true",
         )?;

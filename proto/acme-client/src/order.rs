@@ -54,6 +54,7 @@ impl From<Error> for OrderError {
 
 const RATE_LIMITED: &str = "urn:ietf:params:acme:error:rateLimited";
 const NO_ACCOUNT: &str = "urn:ietf:params:acme:error:accountDoesNotExist";
+const NEEDS_EXTERNAL: &str = "urn:ietf:params:acme:error:externalAccountRequired";
 /// Timeout for an order, or for each of its hostnames if the operator's program adds records.
 const TIMEOUT: Duration = Duration::from_secs(600);
 /// Added for each hostname over HTTP, because the challenges are requested one after another.
@@ -122,11 +123,14 @@ fn explained(
         retry_after: _,
     } = error;
     if message.contains(NO_ACCOUNT) {
-        let record = account::record_name(&request.issuer.directory);
+        let record = account::record_name(&request.issuer);
         message = format!(
             "{message}; remove {record} from the controller's Secret sesame-acme-…, or the file \
              record-{record} from acme in the agent's state directory, to create another account"
         );
+    }
+    if message.contains(NEEDS_EXTERNAL) {
+        message.push_str("; set spec.acme.externalAccount to your account with the CA");
     }
     OrderError {
         message,
@@ -313,6 +317,7 @@ pub(crate) mod tests {
                 email: None,
                 method,
                 ca_bundle: None,
+                external: None,
             },
             exists: false,
         }
@@ -338,8 +343,11 @@ pub(crate) mod tests {
         let error = OrderError::new(format!("the CA: API error ({NO_ACCOUNT})"));
         let found = explained(error, &request, None);
         assert!(!found.is_limited);
-        let record = account::record_name("https://ca.test");
+        let record = account::record_name(&request.issuer);
         let remedy = format!("; remove {record} from the controller's Secret");
         assert!(found.message.contains(&remedy), "{}", found.message);
+        let error = OrderError::new(format!("the CA: API error ({NEEDS_EXTERNAL})"));
+        let found = explained(error, &request, None);
+        assert!(found.message.contains("spec.acme.externalAccount"));
     }
 }

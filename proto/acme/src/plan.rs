@@ -334,6 +334,7 @@ pub(crate) mod tests {
                 email: None,
                 method: ChallengeMethod::Http01,
                 ca_bundle: None,
+                external: None,
             },
             exists: false,
         }

@@ -322,3 +322,59 @@ fn obstacles_of_listener_sets_are_in_their_conditions() {
         assert!(resolution.certificate_requests.is_empty(), "{words}");
     }
 }
+
+#[test]
+fn external_account_needs_readable_key() {
+    let of = |reference: &str| {
+        options(&format!(
+            "termsAgreed: true, externalAccount: {{keyID: k, secretRef: {{{reference}}}}}"
+        ))
+    };
+    let own = of("name: eab, namespace: web");
+    let other = of("name: eab, namespace: keys");
+    let secret = |more: &str| {
+        let secret = "---\nkind: Secret\nmetadata: {name: eab, namespace: web}\n";
+        annotated(LISTENERS, "true", &format!("{secret}{more}\n"))
+    };
+    let key = "stringData: {key: c2VjcmV0LWtleQ}";
+    let external = |resolution: &Resolution| {
+        let mut requests = resolution.certificate_requests.values();
+        let request = requests.next().expect("a request");
+        request.issuer.external.clone().expect("an account")
+    };
+    let good = found(&secret(key), &own);
+    let account = external(&good);
+    assert_eq!(account.key_id, "k");
+    assert_eq!(account.key.unwrap().bytes(), b"secret-key");
+    assert_eq!(message(&good), "the Gateway is valid");
+    for (yaml, options, words) in [
+        (
+            annotated(LISTENERS, "true", ""),
+            &own,
+            "Secret web/eab does not exist",
+        ),
+        (secret("stringData: {other: a}"), &own, "has no \"key\""),
+        (
+            secret("stringData: {key: 'clear key!'}"),
+            &own,
+            "is not base64url",
+        ),
+        (
+            secret(&format!("type: kubernetes.io/tls\n{key}")),
+            &own,
+            "expected Opaque",
+        ),
+        (
+            secret(key),
+            &other,
+            "no ReferenceGrant in namespace \"keys\"",
+        ),
+    ] {
+        let resolution = found(&yaml, options);
+        let message = message(&resolution);
+        assert!(message.contains(words), "{words}: {message}");
+        assert!(!message.contains("clear key"), "{message}");
+        // An account that already exists stays in use.
+        assert_eq!(external(&resolution).key, None);
+    }
+}
