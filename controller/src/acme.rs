@@ -20,7 +20,7 @@ use sesame_acme::{
     ACME_KEY, CertificateRequest, CertificateRequests, Challenge, DIRECTORY_ANNOTATION,
     HeldCertificate, IssuedFacts, IssuedPair, Pace,
 };
-use sesame_acme_client::{AcmeHost, AcmeKeeper, AcmeState, ProbeError, probe};
+use sesame_acme_client::{AcmeHost, AcmeKeeper, AcmeState, DnsHook, ProbeError, probe};
 use sesame_kinds::api::NamespacedName;
 use sesame_kinds::world::{Kind, ObjectKey};
 use sesame_proto::digest::sha256;
@@ -118,6 +118,15 @@ impl ClusterHost {
         written
             .map(drop)
             .map_err(|error| explained("write Secrets", &namespace, &error))
+    }
+
+    fn hook(&self) -> Result<DnsHook, String> {
+        let program = self.replica.acme_dns_hook.clone();
+        program.map(DnsHook).ok_or_else(|| {
+            "spec.acme.challenge DNS01 needs a program that changes DNS records; start the \
+             controller with --acme-dns-hook"
+                .to_owned()
+        })
     }
 
     fn dynamic(&self, kind: Kind, namespace: &str) -> Api<DynamicObject> {
@@ -347,14 +356,11 @@ impl AcmeHost for ClusterHost {
         Ok(())
     }
 
-    async fn add_record(&self, _: &str, _: &str) -> Result<(), String> {
-        Err(
-            "spec.acme.challenge DNS01 works only on hosts with manifests; choose HTTP01"
-                .to_owned(),
-        )
+    async fn add_record(&self, hostname: &str, value: &str) -> Result<(), String> {
+        self.hook()?.run("present", hostname, value).await
     }
 
-    async fn remove_record(&self, _: &str, _: &str) -> Result<(), String> {
-        Ok(())
+    async fn remove_record(&self, hostname: &str, value: &str) -> Result<(), String> {
+        self.hook()?.run("cleanup", hostname, value).await
     }
 }

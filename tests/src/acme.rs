@@ -1,6 +1,8 @@
 //! A real ACME server, Pebble, with a DNS server that returns loopback addresses for all names.
 
+use std::fs::Permissions;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -128,9 +130,19 @@ impl Pebble {
         std::fs::read_to_string(self.directory.path().join("log")).unwrap_or_default()
     }
 
-    /// Returns the address at which DNS records are changed.
-    pub fn dns_management(&self) -> SocketAddr {
-        self.dns_management
+    /// Writes a program that changes DNS records.
+    pub fn dns_hook(&self) -> PathBuf {
+        let names = self.dns_management;
+        let script = format!(
+            "#!/bin/sh\nset -eu\ncase $1 in\npresent) curl -fsS http://{names}/set-txt \
+             -d \"{{\\\"host\\\":\\\"$2.\\\",\\\"value\\\":\\\"$3\\\"}}\" ;;\ncleanup) curl -fsS \
+             http://{names}/clear-txt -d \"{{\\\"host\\\":\\\"$2.\\\"}}\" ;;\nesac\n"
+        );
+        let program = self.directory.path().join("hook");
+        std::fs::write(&program, script).expect("written");
+        let mode = Permissions::from_mode(0o755);
+        std::fs::set_permissions(&program, mode).expect("executable");
+        program
     }
 
     /// Returns `spec.acme` for this server.

@@ -154,10 +154,10 @@ impl<'a, 'w> Requester<'a, 'w> {
              GatewayClass; set it to true",
         )?;
         let is_dns = issuer.method == ChallengeMethod::Dns01;
-        if is_dns && in_cluster {
+        if is_dns && in_cluster && !cx.options.has_acme_dns_hook {
             return Err(
-                "spec.acme.challenge is DNS01, which works only on hosts with manifests; choose \
-                 HTTP01",
+                "spec.acme.challenge is DNS01, which needs a program that changes DNS records; \
+                 start the controller with --acme-dns-hook, or choose HTTP01",
             );
         }
         // The operator's program can validate hostnames that this namespace does not serve.
@@ -168,10 +168,10 @@ impl<'a, 'w> Requester<'a, 'w> {
             );
         }
         let rollout = settings.rollout.as_ref();
-        if in_cluster && rollout.is_some_and(|it| !it.stages.is_empty()) {
+        if in_cluster && !is_dns && rollout.is_some_and(|it| !it.stages.is_empty()) {
             return Err(
-                "spec.rollout.stages keeps challenges from most hosts; remove the stages, or use \
-                 another client with DNS-01",
+                "spec.rollout.stages keeps challenges from most hosts; remove the stages, or \
+                 choose DNS01",
             );
         }
         Ok(issuer)

@@ -108,15 +108,7 @@ async fn wildcard_is_ordered_with_dns_hook() {
     let backend = Backend::start("a").await;
     let mut agent = Setup::with_ports(&[80, 443]).prepare();
     let pebble = Pebble::start(agent.address(80), 3600).await;
-    let hook = agent.state().join("hook");
-    let names = pebble.dns_management();
-    let script = format!(
-        "#!/bin/sh\nset -eu\ncase $1 in\npresent) curl -fsS http://{names}/set-txt \
-         -d \"{{\\\"host\\\":\\\"$2.\\\",\\\"value\\\":\\\"$3\\\"}}\" ;;\ncleanup) curl -fsS \
-         http://{names}/clear-txt -d \"{{\\\"host\\\":\\\"$2.\\\"}}\" ;;\nesac\n"
-    );
-    std::fs::write(&hook, script).expect("written");
-    std::fs::set_permissions(&hook, std::fs::Permissions::from_mode(0o755)).expect("executable");
+    let hook = pebble.dns_hook();
     agent.add_flags(&[&format!("--acme-dns-hook={}", hook.display())]);
     let mut acme = pebble.settings();
     acme["challenge"] = json!("DNS01");

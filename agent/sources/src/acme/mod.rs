@@ -3,7 +3,6 @@
 //! Issued pairs become Secrets, and pending challenges become HTTPRoutes, in the world only: the
 //! directory with the manifests is never changed. Objects in manifests take precedence.
 
-mod hook;
 mod store;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,13 +15,12 @@ use sesame_acme::{
     ACME_KEY, CertificateRequest, CertificateRequests, Challenge, ChallengeParent, HeldCertificate,
     IssuedPair, Pace,
 };
-use sesame_acme_client::{AcmeHost, AcmeKeeper, AcmeState, OrderError, probe, stand_in};
+use sesame_acme_client::{AcmeHost, AcmeKeeper, AcmeState, DnsHook, OrderError, probe, stand_in};
 use sesame_kinds::api::{Metadata, NamespacedName, Secret, SecretBytes};
 use sesame_kinds::decode::decode_value;
 use sesame_kinds::world::AnyObject;
 use tokio::sync::watch;
 
-use self::hook::DnsHook;
 use self::store::{AcmeFiles, StoredPair};
 use crate::seal::SealingKeys;
 

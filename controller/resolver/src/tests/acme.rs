@@ -139,7 +139,12 @@ fn obstacles_are_in_accepted_condition() {
             "no HTTP listener for \"a.test\"",
         ),
         (https(elsewhere), "true", yes, "in another namespace"),
-        (named, "true", dns, "works only on hosts"),
+        (
+            named,
+            "true",
+            dns,
+            "start the controller with --acme-dns-hook",
+        ),
     ] {
         let mut options = options(acme);
         options.resolved_for = ResolvedFor::Cluster;
@@ -377,4 +382,18 @@ fn external_account_needs_readable_key() {
         // An account that already exists stays in use.
         assert_eq!(external(&resolution).key, None);
     }
+}
+
+#[test]
+fn controller_with_hook_requests_with_dns() {
+    let staged = "termsAgreed: true, challenge: DNS01}, rollout: {stages: [{hosts: 1}]";
+    let mut options = options(staged);
+    options.resolved_for = ResolvedFor::Cluster;
+    options.has_acme_dns_hook = true;
+    let wildcard = LISTENERS.replace("hostname: a.test", "hostname: '*.a.test'");
+    let resolution = found(&annotated(&wildcard, "true", ""), &options);
+    let request = &resolution.certificate_requests[&NamespacedName::new("web", "pair")];
+    let names = ["*.a.test".to_owned(), "b.test".to_owned()];
+    assert_eq!(request.hostnames, names.into());
+    assert!(request.parents.is_empty());
 }

@@ -30,8 +30,8 @@ pub struct AcmeSettings {
     pub email: Option<String>,
     /// True if you agree to the CA's terms of service. Nothing is ordered otherwise.
     pub terms_agreed: Option<bool>,
-    /// `HTTP01`, the default, needs an HTTP listener that clients reach at port 80. `DNS01` works
-    /// only on hosts with manifests, and needs their setting `acme-dns-hook`.
+    /// `HTTP01`, the default, needs an HTTP listener that clients reach at port 80. `DNS01` needs a
+    /// program that changes DNS records: `acme-dns-hook` of the host, or of the controller.
     pub challenge: Option<AcmeChallenge>,
     /// CA certificates (PEM) for the directory's server. The default is the system's.
     #[schemars(length(max = 65536))]
