@@ -131,7 +131,7 @@ impl<'a, 'w> Requester<'a, 'w> {
         issuer.external = external;
         // A ListenerSet's author may not see the operator's configuration.
         let fault = fault.filter(|_| self.owner.kind == Kind::Gateway);
-        let mut obstacles = Vec::from_iter(fault);
+        let mut obstacles: Vec<String> = fault.into_iter().collect();
         for listener in self.listeners {
             if !uses_secrets(listener) {
                 continue;
