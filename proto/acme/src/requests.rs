@@ -117,7 +117,7 @@ mod tests {
 
     #[test]
     fn mac_keys_are_base64url_and_hidden() {
-        let expected = MacKey(vec![0xfb, 0xef, 0xbe, 0x01]);
+        let expected = MacKey(vec![0xfb, 0xef, 0xfe, 0x01]);
         for text in ["--_-AQ", "--_-AQ==", " --_-AQ==\n"] {
             assert_eq!(MacKey::decode(text.as_bytes()), Some(expected.clone()));
         }
