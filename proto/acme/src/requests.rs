@@ -59,8 +59,8 @@ impl MacKey {
             GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent);
         let decoder = GeneralPurpose::new(&alphabet::URL_SAFE, config);
         let is_plausible = (1..=MAX_MAC_KEY).contains(&text.len());
-        let decoded = is_plausible.then(|| decoder.decode(text).ok()).flatten()?;
-        (!decoded.is_empty()).then_some(Self(decoded))
+        let bytes = is_plausible.then(|| decoder.decode(text).ok()).flatten()?;
+        (!bytes.is_empty()).then_some(Self(bytes))
     }
 
     /// Returns the bytes.
