@@ -6,31 +6,31 @@
 
 mod objects;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::api::{DynamicObject, PostParams};
 use kube::{Api, ResourceExt as _};
 use sesame_acme::{
     ACME_KEY, CertificateRequest, CertificateRequests, Challenge, DIRECTORY_ANNOTATION,
     HeldCertificate, IssuedFacts, IssuedPair, Pace,
 };
-use sesame_acme_client::{AcmeHost, AcmeKeeper, AcmeState, ProbeError, probe};
+use sesame_acme_client::{AcmeHost, AcmeKeeper, AcmeState, DnsHook, ProbeError, probe};
 use sesame_kinds::api::NamespacedName;
-use sesame_kinds::world::Kind;
+use sesame_kinds::world::{Kind, ObjectKey};
 use sesame_proto::digest::sha256;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use self::objects::{
-    API_VERSION, CERTIFICATE, CONTROLLER_ANNOTATION, Written, addresses, explained, is_accepted,
-    is_issued, owners, unprobed,
+    CERTIFICATE, CONTROLLER_ANNOTATION, Written, addresses, explained, is_accepted, is_issued,
+    owner, unprobed,
 };
 use crate::connection::answer;
 use crate::replica::Replica;
@@ -120,29 +120,31 @@ impl ClusterHost {
             .map_err(|error| explained("write Secrets", &namespace, &error))
     }
 
+    fn hook(&self) -> Result<DnsHook, String> {
+        let program = self.replica.acme_dns_hook.clone();
+        program.map(DnsHook).ok_or_else(|| {
+            "spec.acme.challenge DNS01 needs a program that changes DNS records; start the \
+             controller with --acme-dns-hook"
+                .to_owned()
+        })
+    }
+
     fn dynamic(&self, kind: Kind, namespace: &str) -> Api<DynamicObject> {
         let version = kind.api_versions().first().copied().unwrap_or_default();
         let resource = api_resource(kind, version);
         Api::namespaced_with(self.replica.client.clone(), namespace, &resource)
     }
 
-    async fn gateways(
-        &self,
-        namespace: &str,
-        request: &CertificateRequest,
-    ) -> Result<Vec<DynamicObject>, String> {
-        let api: Api<DynamicObject> = Api::namespaced_with(
-            self.replica.client.clone(),
-            namespace,
-            &api_resource(Kind::Gateway, API_VERSION),
-        );
+    async fn owners(&self, request: &CertificateRequest) -> Result<Vec<OwnerReference>, String> {
         let mut found = Vec::new();
-        for name in &request.gateways {
-            let gateway = answer(TIMEOUT, api.get_opt(name)).await;
-            found.extend(gateway.map_err(|error| error.to_string())?);
+        for ObjectKey { kind, name } in &request.requesters {
+            let api = self.dynamic(*kind, &name.namespace);
+            let object = answer(TIMEOUT, api.get_opt(&name.name)).await;
+            let object = object.map_err(|error| error.to_string())?;
+            found.extend(object.map(|object| owner(*kind, &object)));
         }
         if found.is_empty() {
-            return Err("its Gateways no longer exist".to_owned());
+            return Err("its Gateways and ListenerSets no longer exist".to_owned());
         }
         Ok(found)
     }
@@ -154,16 +156,21 @@ impl ClusterHost {
         challenge: &Challenge,
         request: &CertificateRequest,
     ) -> Result<Result<(), ProbeError>, String> {
-        let gateways = self.gateways(&challenge.namespace, request).await?;
+        let gateways = request.parents.iter().map(|parent| &parent.gateway);
+        let gateways: BTreeSet<&NamespacedName> = gateways.collect();
         let mut is_served = false;
         let mut last = ProbeError {
             message: "the Gateway has no address yet".to_owned(),
             is_response: true,
         };
-        for gateway in gateways {
-            let name = gateway.name_any();
+        for name in gateways {
+            let api = self.dynamic(Kind::Gateway, &name.namespace);
+            let gateway = answer(TIMEOUT, api.get_opt(&name.name)).await;
+            let Some(gateway) = gateway.map_err(|error| error.to_string())? else {
+                continue;
+            };
             let parents = request.parents.iter();
-            for parent in parents.filter(|parent| parent.gateway == name) {
+            for parent in parents.filter(|parent| parent.gateway == *name) {
                 last = unprobed(&gateway.data).unwrap_or(last);
                 for address in addresses(&gateway.data) {
                     match probe(SocketAddr::new(address, parent.port), challenge).await {
@@ -284,11 +291,11 @@ impl AcmeHost for ClusterHost {
         challenge: &Challenge,
         request: &CertificateRequest,
     ) -> Result<(), String> {
-        let gateways = self.gateways(&challenge.namespace, request).await?;
+        let owners = self.owners(request).await?;
         for object in challenge.objects(request) {
             let mut new: DynamicObject =
                 serde_json::from_value(object.value).map_err(|error| error.to_string())?;
-            new.metadata.owner_references = Some(owners(&gateways));
+            new.metadata.owner_references = Some(owners.clone());
             let controller = self.replica.controller_name.clone();
             let annotation = (CONTROLLER_ANNOTATION.to_owned(), controller);
             new.metadata.annotations = Some(BTreeMap::from([annotation]));
@@ -349,14 +356,11 @@ impl AcmeHost for ClusterHost {
         Ok(())
     }
 
-    async fn add_record(&self, _: &str, _: &str) -> Result<(), String> {
-        Err(
-            "spec.acme.challenge DNS01 works only on hosts with manifests; choose HTTP01"
-                .to_owned(),
-        )
+    async fn add_record(&self, hostname: &str, value: &str) -> Result<(), String> {
+        self.hook()?.run("present", hostname, value).await
     }
 
-    async fn remove_record(&self, _: &str, _: &str) -> Result<(), String> {
-        Ok(())
+    async fn remove_record(&self, hostname: &str, value: &str) -> Result<(), String> {
+        self.hook()?.run("cleanup", hostname, value).await
     }
 }

@@ -4,6 +4,7 @@ mod failures;
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use kube::Client;
@@ -31,6 +32,8 @@ pub(crate) struct Replica {
     pub(crate) failures: Arc<ApiFailures>,
     pub(crate) changes: Changes,
     pub(crate) fleet_spans: Option<String>,
+    /// Program that changes DNS records.
+    pub(crate) acme_dns_hook: Option<PathBuf>,
 }
 
 impl Replica {

@@ -62,6 +62,7 @@ pub(crate) struct ProcessSettings {
     pub(crate) layers: WatchedLayers,
     pub(crate) kubeconfig: Option<PathBuf>,
     pub(crate) signing: Signing,
+    pub(crate) acme_dns_hook: Option<PathBuf>,
     pub(crate) listen: SocketAddr,
     /// If `None`, the probe address also serves the metrics.
     pub(crate) metrics: Option<MetricsAddress>,
@@ -126,6 +127,7 @@ async fn controller(
             .spans
             .as_ref()
             .and_then(CollectorSettings::bare_endpoint),
+        acme_dns_hook: process.acme_dns_hook.clone(),
         identity,
         leading: is_leading,
         metrics: Arc::new(Metrics::new()),
@@ -168,6 +170,7 @@ async fn controller(
             continue;
         };
         settings.options.salt_key = Some(key.clone());
+        settings.options.has_acme_dns_hook = replica.acme_dns_hook.is_some();
         let options = &settings.options;
         let now = &(options.controller_name.clone(), options.extra_minimal_ocg);
         match &name {

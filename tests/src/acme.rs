@@ -1,6 +1,8 @@
 //! A real ACME server, Pebble, with a DNS server that returns loopback addresses for all names.
 
+use std::fs::Permissions;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -40,6 +42,19 @@ impl Pebble {
     /// Starts a server that sends HTTP-01 requests to this address and port, and issues
     /// certificates that are valid for `seconds`.
     pub async fn start(validates: SocketAddr, seconds: u32) -> Self {
+        Self::start_with(validates, seconds, &json!({})).await
+    }
+
+    /// Like [`Self::start`], but creates only accounts that are bound to this external account.
+    pub async fn start_bound(validates: SocketAddr, key_id: &str, key: &str) -> Self {
+        let bound = json!({
+            "externalAccountBindingRequired": true,
+            "externalAccountMACKeys": {key_id: key},
+        });
+        Self::start_with(validates, 3600, &bound).await
+    }
+
+    async fn start_with(validates: SocketAddr, seconds: u32, more: &Value) -> Self {
         let directory = tempfile::Builder::new().prefix("sesame-pebble-").tempdir();
         let directory = directory.expect("a directory");
         let authority = Authority::new("directory");
@@ -51,7 +66,7 @@ impl Pebble {
         for (file, key) in [("cert.pem", "tls.crt"), ("key.pem", "tls.key")] {
             std::fs::write(path(file), decoded(&secret["data"][key])).expect("written");
         }
-        let config = json!({"pebble": {
+        let mut config = json!({"pebble": {
             "listenAddress": api.to_string(),
             "managementListenAddress": management.to_string(),
             "certificate": path("cert.pem"),
@@ -62,6 +77,9 @@ impl Pebble {
             "retryAfter": {"authz": 1, "order": 1},
             "profiles": {"default": {"description": "", "validityPeriod": seconds}},
         }});
+        for (field, value) in more.as_object().into_iter().flatten() {
+            config["pebble"][field] = value.clone();
+        }
         std::fs::write(path("pebble.json"), config.to_string()).expect("written");
         let log = std::fs::File::create(path("log")).expect("a log");
         let run = |mut command: Command| {
@@ -112,9 +130,19 @@ impl Pebble {
         std::fs::read_to_string(self.directory.path().join("log")).unwrap_or_default()
     }
 
-    /// Returns the address at which DNS records are changed.
-    pub fn dns_management(&self) -> SocketAddr {
-        self.dns_management
+    /// Writes a program that changes DNS records.
+    pub fn dns_hook(&self) -> PathBuf {
+        let names = self.dns_management;
+        let script = format!(
+            "#!/bin/sh\nset -eu\ncase $1 in\npresent) curl -fsS http://{names}/set-txt \
+             -d \"{{\\\"host\\\":\\\"$2.\\\",\\\"value\\\":\\\"$3\\\"}}\" ;;\ncleanup) curl -fsS \
+             http://{names}/clear-txt -d \"{{\\\"host\\\":\\\"$2.\\\"}}\" ;;\nesac\n"
+        );
+        let program = self.directory.path().join("hook");
+        std::fs::write(&program, script).expect("written");
+        let mode = Permissions::from_mode(0o755);
+        std::fs::set_permissions(&program, mode).expect("executable");
+        program
     }
 
     /// Returns `spec.acme` for this server.

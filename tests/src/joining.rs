@@ -244,3 +244,19 @@ pub fn refused(output: &Output, word: &str) {
     assert!(!output.status.success(), "{}", words(output));
     assert!(text(&output.stderr).contains(word), "{}", words(output));
 }
+
+/// Returns the files below a directory that contain the text.
+pub fn holding(directory: &Path, text: &str) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(directory).expect("a directory") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            found.extend(holding(&path, text));
+        } else {
+            let bytes = std::fs::read(&path).expect("a file");
+            let mut parts = bytes.windows(text.len());
+            found.extend(parts.any(|part| part == text.as_bytes()).then_some(path));
+        }
+    }
+    found
+}

@@ -8,8 +8,6 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use sesame_acme::ChallengeParent;
 use sesame_acme_client::{AcmeState, CertificateState};
-use sesame_kinds::api::NamespacedName;
-use sesame_kinds::world::Kind;
 use sesame_proto::schema::Transport;
 use tokio::sync::watch;
 
@@ -54,7 +52,7 @@ impl AcmeReport {
         } = state;
         let certificates = certificates.iter().map(|(secret, certificate)| {
             let CertificateState {
-                gateways: _,
+                requesters: _,
                 expires,
                 problem,
             } = certificate;
@@ -73,18 +71,16 @@ impl AcmeReport {
     }
 }
 
-/// Returns a problem of each Gateway whose certificates cannot be ordered.
+/// Returns a problem of each Gateway and ListenerSet whose certificates cannot be ordered.
 pub(super) fn problems(state: &AcmeState) -> Vec<SourceProblem> {
-    let certificates = state.certificates.iter();
-    let problems = certificates.flat_map(|(secret, certificate)| {
+    let certificates = state.certificates.values();
+    let problems = certificates.flat_map(|certificate| {
         let problem = certificate.problem.iter();
         problem.flat_map(|message| {
-            certificate.gateways.iter().map(|gateway| {
-                let gateway = NamespacedName::new(&secret.namespace, gateway);
-                SourceProblem {
-                    object: Some(Kind::Gateway.named(gateway).to_string()),
-                    ..SourceProblem::of_file(Severity::Warning, "", message.clone())
-                }
+            let requesters = certificate.requesters.iter();
+            requesters.map(|requester| SourceProblem {
+                object: Some(requester.to_string()),
+                ..SourceProblem::of_file(Severity::Warning, "", message.clone())
             })
         })
     });
@@ -95,11 +91,12 @@ pub(super) fn problems(state: &AcmeState) -> Vec<SourceProblem> {
 /// so that the sockets of all Gateways count for them.
 pub(super) fn sockets(host: &HostSettings, known: watch::Receiver<SourceState>) -> FindSockets {
     let port_map = host.port_map.clone();
-    Arc::new(move |namespace, parents: &BTreeSet<ChallengeParent>| {
+    Arc::new(move |parents: &BTreeSet<ChallengeParent>| {
         let targets = known.borrow().gateways.clone();
         let mut found = BTreeSet::new();
         for parent in parents {
             let ChallengeParent {
+                object: _,
                 gateway,
                 listener: _,
                 port,
@@ -107,7 +104,7 @@ pub(super) fn sockets(host: &HostSettings, known: watch::Receiver<SourceState>) 
             } = parent;
             let mapped = port_map.get(&u32::from(*port));
             let bound = mapped.copied().unwrap_or_else(|| u32::from(*opened));
-            let own = targets.get(&NamespacedName::new(namespace, gateway));
+            let own = targets.get(gateway);
             let targets = own
                 .into_iter()
                 .chain(targets.values().filter(|_| own.is_none()));
@@ -132,12 +129,16 @@ fn reachable(socket: SocketAddr) -> SocketAddr {
 
 #[cfg(test)]
 mod tests {
+    use sesame_kinds::api::NamespacedName;
+    use sesame_kinds::world::Kind;
+
     use super::*;
 
     #[test]
-    fn order_problems_name_each_gateway() {
+    fn order_problems_name_each_requester() {
+        let named = |kind: Kind| kind.named(NamespacedName::new("shop", "a"));
         let certificate = CertificateState {
-            gateways: ["a".to_owned(), "b".to_owned()].into(),
+            requesters: [Kind::Gateway, Kind::ListenerSet].map(named).into(),
             expires: None,
             problem: Some("no".to_owned()),
         };
@@ -149,7 +150,7 @@ mod tests {
             .into_iter()
             .filter_map(|it| it.object)
             .collect();
-        assert_eq!(objects, ["Gateway/shop/a", "Gateway/shop/b"]);
+        assert_eq!(objects, ["Gateway/shop/a", "ListenerSet/shop/a"]);
         assert_eq!(
             AcmeReport::of(&state).unwrap().certificates[0].secret,
             "shop/tls"

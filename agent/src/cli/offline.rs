@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use anyhow::{Context as _, bail};
+use sesame_acme::CertificateRequests;
 use sesame_kinds::world::{Kind, ObjectKey};
 use sesame_proto::encoded::Substitutes;
 use sesame_proto::jwks;
@@ -14,6 +15,7 @@ use sesame_engine::system_ca;
 use sesame_host::free_ports;
 use sesame_render::layout::XdsLayout;
 use sesame_render::limits::Limits;
+use sesame_sources::acme::stand_ins;
 use sesame_sources::last_good::LastGood;
 use sesame_sources::manifests::Manifests;
 use sesame_sources::problem::SourceProblem;
@@ -22,6 +24,8 @@ pub(crate) struct Offline {
     pub(crate) manifests: Manifests,
     pub(crate) problems: Vec<SourceProblem>,
     pub(crate) resolution: Resolution,
+    /// Certificates that the agent orders, because the manifests lack their Secrets.
+    pub(crate) ordered: CertificateRequests,
     /// The Gateway that only a SesameConfiguration declares.
     pub(crate) implied: Option<ImpliedGateway>,
 }
@@ -32,6 +36,20 @@ impl Offline {
         let implied = self.implied.as_ref().filter(|_| self.is_implied(object));
         let declared_by = implied.map(ImpliedGateway::declared_by);
         self.manifests.location(declared_by.unwrap_or(object))
+    }
+
+    /// Self-signed pairs replace the certificates that the agent orders.
+    fn assume_orders(&mut self, options: &Options) -> anyhow::Result<()> {
+        let requests = std::mem::take(&mut self.resolution.certificate_requests);
+        let missing = requests.into_iter().filter(|(_, request)| !request.exists);
+        self.ordered = missing.collect();
+        if self.ordered.is_empty() {
+            return Ok(());
+        }
+        self.manifests.set_ordered(stand_ins(&self.ordered)?);
+        self.problems = self.manifests.rescan_paths(&[]).problems.to_vec();
+        self.resolution = resolve(self.manifests.world(), options);
+        Ok(())
     }
 
     pub(crate) fn is_implied(&self, object: &ObjectKey) -> bool {
@@ -51,13 +69,15 @@ pub(crate) fn read(dir: &Path, host: &HostArgs, keys: RemoteKeys) -> anyhow::Res
     resolve_dir(dir, host, &host.resolve_options(), keys)
 }
 
-/// Like [`read`], but resolves Ingresses and HTTPProxies even if `spec.ingress.watch` is `Report`.
+/// Like [`read`], but resolves Ingresses and HTTPProxies even if `spec.ingress.watch` is `Report`, and
+/// as if all certificates were ordered.
 pub(crate) fn preview(dir: &Path, host: &HostArgs) -> anyhow::Result<Offline> {
     let options = Options {
         preview: true,
         ..host.resolve_options()
     };
-    let read = resolve_dir(dir, host, &options, RemoteKeys::Assumed)?;
+    let mut read = resolve_dir(dir, host, &options, RemoteKeys::Assumed)?;
+    read.assume_orders(&options)?;
     if let Some(note) = report_only(read.manifests.world(), &options) {
         tracing::warn!("{note}");
     }
@@ -87,6 +107,7 @@ pub(crate) fn resolve_dir(
         manifests,
         problems: scan.problems.to_vec(),
         resolution,
+        ordered: CertificateRequests::new(),
     })
 }
 

@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use jiff::Timestamp;
 use serde::Serialize;
+use sesame_acme::CertificateRequest;
+use sesame_kinds::api::NamespacedName;
 use sesame_kinds::status::{ConditionStatus, Reason, Section, Statuses};
 use sesame_kinds::world::{Kind, ObjectKey};
 use sesame_resolver::Problem;
@@ -53,6 +55,10 @@ struct Validation {
     valid: bool,
     findings: Vec<Finding>,
     envoy: BTreeMap<String, EnvoyVerdict>,
+    /// Directories of the CAs from which the agent orders certificates, by Secret that the manifests
+    /// lack.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    ordered: BTreeMap<String, String>,
     /// Cost of the change for Envoy, by Gateway that this host's agent serves.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     forecasts: BTreeMap<String, Forecast>,
@@ -144,10 +150,15 @@ fn manifests(agent: &AgentArgs, args: &ValidateArgs, manifests: &Path) -> anyhow
         valid: verdicts.values().all(|verdict| verdict.accepted) && !has_errors(&findings),
         findings,
         envoy: verdicts,
+        ordered: read.ordered.iter().map(ordered).collect(),
         forecasts,
     };
     args.output.write(&outcome, || text(&outcome))?;
     Ok(if outcome.valid { 0 } else { EXIT_FAULT })
+}
+
+fn ordered((secret, request): (&NamespacedName, &CertificateRequest)) -> (String, String) {
+    (secret.to_string(), request.issuer.directory.clone())
 }
 
 fn findings(read: &Offline, now: Timestamp) -> Vec<Finding> {
@@ -155,6 +166,7 @@ fn findings(read: &Offline, now: Timestamp) -> Vec<Finding> {
         manifests: _,
         problems,
         resolution,
+        ordered: _,
         implied: _,
     } = read;
     let located =
@@ -250,6 +262,12 @@ fn text(outcome: &Validation) -> String {
                 verdict.message
             )
         };
+    }
+    for (secret, directory) in &outcome.ordered {
+        let _ = writeln!(
+            text,
+            "Secret {secret} will be ordered by ACME from {directory}"
+        );
     }
     for (gateway, forecast) in &outcome.forecasts {
         let _ = writeln!(text, "forecast for Gateway {gateway}: {forecast}");

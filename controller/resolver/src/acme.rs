@@ -1,7 +1,8 @@
-//! Finds the certificates to order by ACME: Secrets of annotated Gateways' HTTPS listeners.
+//! Finds the certificates to order by ACME: Secrets of annotated Gateways' and ListenerSets' HTTPS
+//! listeners.
 //!
 //! A Secret that lacks the label of issued Secrets belongs to another program, and is not requested.
-//! Each obstacle becomes part of the message of the Gateway's `Accepted` condition.
+//! Each obstacle becomes part of the message of the object's `Accepted` condition.
 
 use std::collections::BTreeSet;
 
@@ -12,11 +13,13 @@ use sesame_proto::schema;
 
 use crate::context::{ResolveContext, ResolvedFor};
 use crate::gateways::CheckedGateway;
-use crate::listeners::CheckedListener;
-use crate::settings::acme::issuer;
+use crate::listeners::sets::CheckedListenerSet;
+use crate::listeners::{CheckedListener, ListenerOwner};
+use crate::settings::acme::{external_account, issuer};
 use crate::syntax::hostnames::Hostname;
-use sesame_kinds::api::{NamespacedName, ObjectRef};
-use sesame_kinds::world::{Kind, World};
+use crate::tls::certificate_source::CertificateSource;
+use sesame_kinds::api::{Metadata, NamespacedName, ObjectRef};
+use sesame_kinds::world::{Kind, ObjectKey};
 
 /// Maximum number of hostnames per certificate, as at public CAs.
 const MAX_HOSTNAMES: usize = 100;
@@ -29,181 +32,283 @@ pub(crate) fn requests(
 ) -> CertificateRequests {
     let mut requests = CertificateRequests::new();
     for gateway in gateways {
-        let found = match gateway.metadata.annotations.get(ACME_KEY) {
-            None | Some("false") => continue,
-            Some("true") => of_gateway(gateway, cx, &mut requests),
-            Some(other) => {
-                let other: String = other.chars().take(40).collect();
-                vec![format!("{other:?}: expected \"true\" or \"false\"")]
-            }
+        let asks = asks(gateway.metadata);
+        let found = match &asks {
+            Ok(false) => Vec::new(),
+            Ok(true) => Requester::of_gateway(gateway).request(cx, &mut requests),
+            Err(why) => vec![why.clone()],
         };
-        let prefix = format!("metadata.annotations[{ACME_KEY}]");
-        let found = found.into_iter().map(|why| format!("{prefix}: {why}"));
-        gateway.not_understood.extend(found);
+        let permits = asks == Ok(true);
+        let sets = gateway.sets.iter();
+        let of_sets = sets.map(|set| of_set(gateway, set, permits, cx, &mut requests));
+        let of_sets: Vec<Vec<String>> = of_sets.collect();
+        gateway.not_understood.extend(named(found));
+        for (set, found) in gateway.sets.iter_mut().zip(of_sets) {
+            set.notes = named(found).collect();
+        }
     }
     requests
 }
 
-/// Returns obstacles, each with its remedy.
-fn of_gateway(
+/// Returns whether the annotation requests certificates.
+fn asks(metadata: &Metadata) -> Result<bool, String> {
+    match metadata.annotations.get(ACME_KEY) {
+        None | Some("false") => Ok(false),
+        Some("true") => Ok(true),
+        Some(other) => {
+            let other: String = other.chars().take(40).collect();
+            Err(format!("{other:?}: expected \"true\" or \"false\""))
+        }
+    }
+}
+
+fn named(obstacles: Vec<String>) -> impl Iterator<Item = String> {
+    let obstacles = obstacles.into_iter();
+    obstacles.map(|why| format!("metadata.annotations[{ACME_KEY}]: {why}"))
+}
+
+/// Both owners must agree: the Gateway's because it uses the operator's account, the ListenerSet's
+/// because Secrets are written in its namespace.
+fn of_set(
     gateway: &CheckedGateway<'_>,
+    set: &CheckedListenerSet<'_>,
+    permits: bool,
     cx: &ResolveContext<'_, '_>,
     requests: &mut CertificateRequests,
 ) -> Vec<String> {
-    if gateway.parameters_refused || !gateway.accepted.good() {
+    if set.owner.kind != Kind::ListenerSet || !set.refused.good() {
         return Vec::new();
     }
-    let Some(issuer) = issuer(&gateway.settings.acme) else {
-        let why = "no certificates are ordered, because spec.acme.termsAgreed is not true in the \
-            SesameConfiguration of the controller or the GatewayClass; set it to true";
-        return vec![why.to_owned()];
-    };
-    if issuer.method == ChallengeMethod::Dns01 && cx.options.resolved_for == ResolvedFor::Cluster {
-        let why = "no certificates are ordered, because spec.acme.challenge is DNS01, which works \
-            only on hosts with manifests; choose HTTP01";
-        return vec![why.to_owned()];
+    match asks(set.metadata) {
+        Ok(false) => Vec::new(),
+        Ok(true) if permits => Requester::of_set(gateway, set).request(cx, requests),
+        Ok(true) => vec![format!(
+            "no certificates are ordered, because {} lacks the annotation; its owner must add it",
+            gateway.owner.display()
+        )],
+        Err(why) => vec![why],
     }
-    let rollout = gateway.settings.rollout.as_ref();
-    if cx.options.resolved_for == ResolvedFor::Cluster
-        && rollout.is_some_and(|it| !it.stages.is_empty())
-    {
-        let why = "no certificates are ordered, because spec.rollout.stages keeps challenges from \
-            most hosts; remove the stages, or use another client with DNS-01";
-        return vec![why.to_owned()];
-    }
-    let mut obstacles = Vec::new();
-    for listener in gateway.own_listeners() {
-        let has_tls = matches!(
-            listener.protocol,
-            Some(schema::Protocol::Https | schema::Protocol::Tls)
-        );
-        // A listener without a certificate is accepted, but a rejected listener needs none.
-        if !has_tls || !listener.accepted.good() {
-            continue;
-        }
-        let tls = listener.spec.tls.iter();
-        for reference in tls.flat_map(|tls| &tls.certificate_refs) {
-            let added = add(gateway, listener, reference, &issuer, cx.world, requests);
-            let name = &listener.spec.name;
-            obstacles.extend(added.err().map(|why| format!("listener {name:?}: {why}")));
-        }
-    }
-    obstacles
 }
 
-fn add(
-    gateway: &CheckedGateway<'_>,
-    listener: &CheckedListener<'_>,
-    reference: &ObjectRef,
-    issuer: &AcmeIssuer,
-    world: &World,
-    requests: &mut CertificateRequests,
-) -> Result<(), String> {
-    let namespace = gateway.owner.namespace;
-    let secret = NamespacedName::new(namespace, &reference.name);
-    let is_secret = reference.group.as_deref().unwrap_or_default().is_empty()
-        && reference.kind.as_deref().unwrap_or("Secret") == Kind::Secret.as_str();
-    if !is_secret {
-        return Ok(());
-    }
-    if reference
-        .namespace
-        .as_deref()
-        .is_some_and(|other| other != namespace)
-    {
-        return Err(format!(
-            "no certificate is ordered for Secret {:?}, because it is in another namespace; refer \
-             to a Secret in namespace {namespace:?}",
-            reference.name
-        ));
-    }
-    let existing = world.secrets.get(&secret.namespace, &secret.name);
-    if existing.is_some_and(|found| found.metadata.labels.get(ACME_KEY).is_none()) {
-        return Ok(());
-    }
-    let hostname = listener
-        .hostname
-        .as_ref()
-        .filter(|it| !it.as_str().is_empty());
-    let Some(hostname) = hostname else {
-        return Err(format!(
-            "no certificate is ordered for Secret {secret}, because the listener has no valid \
-             hostname; set one"
-        ));
-    };
-    let parents = parents(gateway, hostname, issuer, &secret)?;
-    let request = requests
-        .entry(secret.clone())
-        .or_insert_with(|| CertificateRequest {
-            gateways: BTreeSet::new(),
-            hostnames: BTreeSet::new(),
-            parents: BTreeSet::new(),
-            issuer: issuer.clone(),
-            exists: existing.is_some(),
-        });
-    if request.issuer != *issuer {
-        return Err(format!(
-            "Secret {secret} is already ordered for a Gateway with another spec.acme; refer to \
-             another Secret"
-        ));
-    }
-    if request.hostnames.len() >= MAX_HOSTNAMES && !request.hostnames.contains(hostname.as_str()) {
-        return Err(format!(
-            "Secret {secret} already has {MAX_HOSTNAMES} hostnames, the maximum of a certificate; \
-             refer to another Secret"
-        ));
-    }
-    request.gateways.insert(gateway.owner.name.to_owned());
-    request.hostnames.insert(hostname.as_str().to_owned());
-    request.parents.extend(parents);
-    Ok(())
+/// The object whose listeners refer to Secrets in its own namespace.
+struct Requester<'a, 'w> {
+    gateway: &'a CheckedGateway<'w>,
+    owner: &'a ListenerOwner<'w>,
+    listeners: &'a [CheckedListener<'w>],
 }
 
-/// Returns the HTTP listeners that can serve challenges for the hostname, preferably at port 80.
-fn parents(
-    gateway: &CheckedGateway<'_>,
-    hostname: &Hostname,
-    issuer: &AcmeIssuer,
-    secret: &NamespacedName,
-) -> Result<Vec<ChallengeParent>, String> {
-    if issuer.method == ChallengeMethod::Dns01 {
-        return Ok(Vec::new());
+impl<'a, 'w> Requester<'a, 'w> {
+    fn of_gateway(gateway: &'a CheckedGateway<'w>) -> Self {
+        Self {
+            gateway,
+            owner: &gateway.owner,
+            listeners: gateway.own_listeners(),
+        }
     }
-    if hostname.as_str().starts_with('*') {
-        return Err(format!(
-            "no certificate is ordered for Secret {secret}, because CAs validate the wildcard \
-             {:?} only with spec.acme.challenge DNS01",
-            hostname.as_str()
-        ));
+
+    fn of_set(gateway: &'a CheckedGateway<'w>, set: &'a CheckedListenerSet<'w>) -> Self {
+        Self {
+            gateway,
+            owner: &set.owner,
+            listeners: gateway.listeners_of(set),
+        }
     }
-    let can_serve = |listener: &&CheckedListener<'_>| {
-        listener.protocol == Some(schema::Protocol::Http)
-            && listener.accepted.good()
-            && listener
-                .hostname
-                .as_ref()
-                .is_some_and(|own| own.covers(hostname))
-    };
-    let parents = gateway.own_listeners().iter().filter(can_serve);
-    let parents = parents.filter_map(|listener| {
-        let port = listener.port?;
-        Some(ChallengeParent {
-            gateway: gateway.owner.name.to_owned(),
-            listener: listener.spec.name.clone(),
-            port,
-            opened: gateway.settings.opened(port),
-        })
-    });
-    let mut parents: Vec<ChallengeParent> = parents.collect();
-    if parents.iter().any(|parent| parent.port == HTTP) {
-        parents.retain(|parent| parent.port == HTTP);
+
+    /// Returns obstacles, each with its remedy.
+    fn request(
+        &self,
+        cx: &ResolveContext<'_, '_>,
+        requests: &mut CertificateRequests,
+    ) -> Vec<String> {
+        if self.gateway.parameters_refused || !self.gateway.accepted.good() {
+            return Vec::new();
+        }
+        let mut issuer = match self.issuer(cx) {
+            Ok(issuer) => issuer,
+            Err(why) => return vec![format!("no certificates are ordered, because {why}")],
+        };
+        let (external, fault) = external_account(&self.gateway.settings.acme, cx);
+        issuer.external = external;
+        // A ListenerSet's author may not see the operator's configuration.
+        let fault = fault.filter(|_| self.owner.kind == Kind::Gateway);
+        let mut obstacles: Vec<String> = fault.into_iter().collect();
+        for listener in self.listeners {
+            if !uses_secrets(listener) {
+                continue;
+            }
+            let tls = listener.spec.tls.iter();
+            for reference in tls.flat_map(|tls| &tls.certificate_refs) {
+                let added = self.add(listener, reference, &issuer, cx, requests);
+                let name = &listener.spec.name;
+                obstacles.extend(added.err().map(|why| format!("listener {name:?}: {why}")));
+            }
+        }
+        obstacles
     }
-    if parents.is_empty() {
-        return Err(format!(
-            "no certificate is ordered for Secret {secret}, because the Gateway has no HTTP \
-             listener for {:?}; add one with port {HTTP}",
-            hostname.as_str()
-        ));
+
+    fn issuer(&self, cx: &ResolveContext<'_, '_>) -> Result<AcmeIssuer, &'static str> {
+        let settings = &self.gateway.settings;
+        let in_cluster = cx.options.resolved_for == ResolvedFor::Cluster;
+        let issuer = issuer(&settings.acme.spec).ok_or(
+            "spec.acme.termsAgreed is not true in the SesameConfiguration of the controller or the \
+             GatewayClass; set it to true",
+        )?;
+        let is_dns = issuer.method == ChallengeMethod::Dns01;
+        if is_dns && in_cluster && !cx.options.has_acme_dns_hook {
+            return Err(
+                "spec.acme.challenge is DNS01, which needs a program that changes DNS records; \
+                 start the controller with --acme-dns-hook, or choose HTTP01",
+            );
+        }
+        // The operator's program can validate hostnames that this namespace does not serve.
+        if is_dns && self.owner.namespace != self.gateway.owner.namespace {
+            return Err(
+                "spec.acme.challenge is DNS01, which orders only for the Gateway's own namespace; \
+                 choose HTTP01",
+            );
+        }
+        let rollout = settings.rollout.as_ref();
+        if in_cluster && !is_dns && rollout.is_some_and(|it| !it.stages.is_empty()) {
+            return Err(
+                "spec.rollout.stages keeps challenges from most hosts; remove the stages, or \
+                 choose DNS01",
+            );
+        }
+        Ok(issuer)
     }
-    Ok(parents)
+
+    fn add(
+        &self,
+        listener: &CheckedListener<'_>,
+        reference: &ObjectRef,
+        issuer: &AcmeIssuer,
+        cx: &ResolveContext<'_, '_>,
+        requests: &mut CertificateRequests,
+    ) -> Result<(), String> {
+        let namespace = self.owner.namespace;
+        let secret = NamespacedName::new(namespace, &reference.name);
+        let is_secret = reference.group.as_deref().unwrap_or_default().is_empty()
+            && reference.kind.as_deref().unwrap_or("Secret") == Kind::Secret.as_str();
+        if !is_secret {
+            return Ok(());
+        }
+        let other = reference.namespace.as_deref();
+        if other.is_some_and(|other| other != namespace) {
+            return Err(format!(
+                "no certificate is ordered for Secret {:?}, because it is in another namespace; \
+                 refer to a Secret in namespace {namespace:?}",
+                reference.name
+            ));
+        }
+        let existing = cx.world.secrets.get(&secret.namespace, &secret.name);
+        if existing.is_some_and(|found| found.metadata.labels.get(ACME_KEY).is_none()) {
+            return Ok(());
+        }
+        let hostname = listener
+            .hostname
+            .as_ref()
+            .filter(|it| !it.as_str().is_empty());
+        let Some(hostname) = hostname else {
+            return Err(format!(
+                "no certificate is ordered for Secret {secret}, because the listener has no valid \
+                 hostname; set one"
+            ));
+        };
+        let parents = self.parents(hostname, issuer, &secret, cx)?;
+        let request = requests
+            .entry(secret.clone())
+            .or_insert_with(|| CertificateRequest {
+                requesters: BTreeSet::new(),
+                hostnames: BTreeSet::new(),
+                parents: BTreeSet::new(),
+                issuer: issuer.clone(),
+                exists: existing.is_some(),
+            });
+        if request.issuer != *issuer {
+            return Err(format!(
+                "Secret {secret} is already ordered for a Gateway with another spec.acme; refer to \
+                 another Secret"
+            ));
+        }
+        let hostnames = &mut request.hostnames;
+        if hostnames.len() >= MAX_HOSTNAMES && !hostnames.contains(hostname.as_str()) {
+            return Err(format!(
+                "Secret {secret} already has {MAX_HOSTNAMES} hostnames, the maximum of a \
+                 certificate; refer to another Secret"
+            ));
+        }
+        request.requesters.insert(self.owner.key());
+        hostnames.insert(hostname.as_str().to_owned());
+        request.parents.extend(parents);
+        Ok(())
+    }
+
+    /// Returns the HTTP listeners that can serve challenges for the hostname, preferably at port
+    /// 80. A namespace cannot order for hostnames for which it could not serve routes, because the
+    /// listeners must permit its routes.
+    fn parents(
+        &self,
+        hostname: &Hostname,
+        issuer: &AcmeIssuer,
+        secret: &NamespacedName,
+        cx: &ResolveContext<'_, '_>,
+    ) -> Result<Vec<ChallengeParent>, String> {
+        if issuer.method == ChallengeMethod::Dns01 {
+            return Ok(Vec::new());
+        }
+        if hostname.as_str().starts_with('*') {
+            return Err(format!(
+                "no certificate is ordered for Secret {secret}, because CAs validate the wildcard \
+                 {:?} only with spec.acme.challenge DNS01",
+                hostname.as_str()
+            ));
+        }
+        let can_serve = |listener: &&CheckedListener<'_>| {
+            let own = listener.hostname.as_ref();
+            listener.protocol == Some(schema::Protocol::Http)
+                && listener.accepted.good()
+                && listener.allows(Kind::HttpRoute, &secret.namespace, cx)
+                && own.is_some_and(|own| own.covers(hostname))
+        };
+        let gateway = self.gateway;
+        let parent = |object: &ObjectKey, listener: &CheckedListener<'_>| {
+            let port = listener.port?;
+            Some(ChallengeParent {
+                object: object.clone(),
+                gateway: gateway.name(),
+                listener: listener.spec.name.clone(),
+                port,
+                opened: gateway.settings.opened(port),
+            })
+        };
+        let mut objects = vec![(gateway.owner.key(), gateway.own_listeners())];
+        if self.owner.kind != Kind::Gateway {
+            objects.push((self.owner.key(), self.listeners));
+        }
+        let mut parents: Vec<ChallengeParent> = Vec::new();
+        for (object, listeners) in objects {
+            let serving = listeners.iter().filter(can_serve);
+            parents.extend(serving.filter_map(|listener| parent(&object, listener)));
+        }
+        if parents.iter().any(|parent| parent.port == HTTP) {
+            parents.retain(|parent| parent.port == HTTP);
+        }
+        if parents.is_empty() {
+            return Err(format!(
+                "no certificate is ordered for Secret {secret}, because there is no HTTP listener \
+                 for {:?} that permits HTTPRoutes in namespace {:?}; add one with port {HTTP}",
+                hostname.as_str(),
+                secret.namespace
+            ));
+        }
+        Ok(parents)
+    }
+}
+
+/// Passthrough needs no certificate, and keys in host files replace the Secret. A listener without a
+/// certificate is accepted, but a rejected listener needs none.
+fn uses_secrets(listener: &CheckedListener<'_>) -> bool {
+    let tls = listener.spec.tls.as_ref();
+    let source = tls.map(CertificateSource::of_listener);
+    listener.tls.is_some() && source == Some(CertificateSource::Secret) && listener.accepted.good()
 }

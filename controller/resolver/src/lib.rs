@@ -43,6 +43,7 @@ pub use self::policies::key_sets::RemoteKeySets;
 pub use self::proxies::shared as http_proxies;
 pub use self::proxies::{AuthorityRef, LayeredReferences, layered_references};
 pub use self::resolution::Resolution;
+pub use self::settings::acme::external_account_secrets;
 pub use self::settings::ingress::report_only;
 pub use self::snapshot::{ResolvedGateway, hosts_of};
 pub use self::tls::ca_bundles::checked_bundle;

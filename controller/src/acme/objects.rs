@@ -19,7 +19,6 @@ use super::ClusterHost;
 use crate::connection::answer;
 use crate::watch::api_resource;
 
-pub(super) const API_VERSION: &str = "gateway.networking.k8s.io/v1";
 /// Sesame controllers with another name ignore the object.
 pub(super) const CONTROLLER_ANNOTATION: &str = "projectsesame.io/controller";
 pub(super) const CERTIFICATE: &str = "tls.crt";
@@ -145,17 +144,17 @@ impl Written<'_> {
     }
 }
 
-/// The objects disappear with the last of these Gateways.
-pub(super) fn owners(gateways: &[DynamicObject]) -> Vec<OwnerReference> {
-    let owners = gateways.iter().map(|gateway| OwnerReference {
-        api_version: API_VERSION.to_owned(),
-        kind: Kind::Gateway.as_str().to_owned(),
-        name: gateway.name_any(),
-        uid: gateway.uid().unwrap_or_default(),
+/// A challenge's objects disappear with the last of their owners.
+pub(super) fn owner(kind: Kind, object: &DynamicObject) -> OwnerReference {
+    let version = kind.api_versions().first().copied().unwrap_or_default();
+    OwnerReference {
+        api_version: version.to_owned(),
+        kind: kind.as_str().to_owned(),
+        name: object.name_any(),
+        uid: object.uid().unwrap_or_default(),
         controller: None,
         block_owner_deletion: None,
-    });
-    owners.collect()
+    }
 }
 
 /// Returns a Gateway's addresses from its status. Hostnames of load balancers are left out.

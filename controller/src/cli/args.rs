@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use clap::{Args, ValueEnum};
 use sesame_files::open::{self, Rule};
 use sesame_proto::dns_name::{is_dns_label, is_dns_subdomain};
@@ -134,6 +134,11 @@ pub(super) struct RunArgs {
     /// verify the signatures with --trusted-key
     #[arg(long, env = "SESAME_SIGNING_KEY_FILE", value_name = "FILE")]
     signing_key_file: Option<PathBuf>,
+    /// Program that adds and removes TXT records for certificates by ACME, with spec.acme.challenge
+    /// DNS01. Run as `PROGRAM present|cleanup NAME VALUE`; `present` must end after the record is
+    /// visible
+    #[arg(long, env = "SESAME_ACME_DNS_HOOK", value_name = "PROGRAM")]
+    acme_dns_hook: Option<PathBuf>,
     /// Address for /healthz, /readyz and, without --metrics-address, /metrics [default:
     /// 0.0.0.0:8081]
     #[arg(long, env = "SESAME_LISTEN", value_name = "ADDRESS:PORT")]
@@ -198,6 +203,7 @@ impl RunArgs {
             host_lost_seconds,
             kubeconfig,
             signing_key_file,
+            acme_dns_hook,
             listen,
             metrics,
             lease_seconds,
@@ -244,6 +250,10 @@ impl RunArgs {
             }),
             ..SesameConfigurationSpec::default()
         };
+        if let Some(program) = acme_dns_hook.as_deref().filter(|it| !it.is_absolute()) {
+            let program = program.display();
+            bail!("acme-dns-hook {program}: expected an absolute path");
+        }
         let memory = memory_mib.unwrap_or(DEFAULT_MEMORY_MIB);
         ensure!(
             (16..=16_777_216).contains(&memory),
@@ -278,6 +288,7 @@ impl RunArgs {
             },
             kubeconfig,
             signing: signing_keys(signing_key_file.as_deref())?,
+            acme_dns_hook,
             listen: listen.unwrap_or(DEFAULT_LISTEN),
             metrics: metrics.address()?,
             lease_duration: Duration::from_secs(lease),
@@ -427,6 +438,13 @@ mod tests {
                     ..none()
                 },
                 "90s to 24h",
+            ),
+            (
+                RunArgs {
+                    acme_dns_hook: Some("hook".into()),
+                    ..none()
+                },
+                "acme-dns-hook hook: expected an absolute path",
             ),
             (
                 RunArgs {

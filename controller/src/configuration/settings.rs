@@ -93,6 +93,7 @@ pub(crate) fn settings(
             namespace: defaults.namespace,
             configuration: Some(Arc::new(whole)),
             salt_key: None,
+            has_acme_dns_hook: false,
         },
     })
 }

@@ -109,10 +109,12 @@ impl Engine {
                         let Options {
                             namespace,
                             salt_key,
+                            has_acme_dns_hook,
                             ..
                         } = &self.settings.options;
                         settings.options.namespace.clone_from(namespace);
                         settings.options.salt_key.clone_from(salt_key);
+                        settings.options.has_acme_dns_hook = *has_acme_dns_hook;
                         settings
                     });
                     if let Some(settings) = now.ok().filter(|now| *now != self.settings) {

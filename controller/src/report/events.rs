@@ -65,13 +65,12 @@ impl From<&UncoveredHostname> for CertificateWarning {
 }
 
 fn add_orders(orders: &AcmeState, warnings: &mut CertificateWarnings) {
-    for (secret, certificate) in &orders.certificates {
+    for certificate in orders.certificates.values() {
         let Some(message) = &certificate.problem else {
             continue;
         };
-        for gateway in &certificate.gateways {
-            let gateway = NamespacedName::new(&secret.namespace, gateway);
-            let warnings = warnings.entry(Kind::Gateway.named(gateway)).or_default();
+        for requester in &certificate.requesters {
+            let warnings = warnings.entry(requester.clone()).or_default();
             warnings.push(CertificateWarning {
                 reason: "CertificateNotOrdered",
                 message: message.clone(),
@@ -103,10 +102,11 @@ impl Events {
         let mut history = EventHistory::default();
         loop {
             let mut is_complete = true;
+            // A former leader orders nothing, so its metrics must not show its last certificates.
+            let orders = self.orders.borrow_and_update().clone();
+            self.replica.metrics.orders(&orders);
             if *self.replica.leading.borrow_and_update() {
                 let mut warnings = self.warnings.borrow_and_update().clone();
-                let orders = self.orders.borrow_and_update().clone();
-                self.replica.metrics.orders(&orders);
                 add_orders(&orders, &mut warnings);
                 let presences = self.presences.borrow_and_update().clone();
                 is_complete &= self.report_certificates(&warnings, &mut history).await;

@@ -10,8 +10,8 @@ use sesame_kinds::api::{
 use sesame_kinds::world::{Kind, ObjectKey, World};
 use sesame_proto::dns_name::{is_dns_label, is_dns_subdomain};
 use sesame_resolver::{
-    AuthorityRef, CertificateSource, LayeredReferences, Options, RemoteKeySets, layered_references,
-    session_ticket_keys,
+    AuthorityRef, CertificateSource, LayeredReferences, Options, RemoteKeySets,
+    external_account_secrets, layered_references, session_ticket_keys,
 };
 
 pub(crate) fn references(
@@ -51,6 +51,9 @@ pub(crate) fn references(
     found.layers(layered_references(world, options), is_ours);
     found.policies(world);
     found.key_sets(key_sets);
+    for NamespacedName { namespace, name } in external_account_secrets(world, options) {
+        found.secret(&namespace, &name);
+    }
     found.0
 }
 
@@ -295,7 +298,9 @@ spec:
 apiVersion: projectsesame.io/v1alpha1
 kind: SesameConfiguration
 metadata: {name: template, namespace: keys}
-spec: {ingress: {fallbackCertificate: {namespace: keys, name: fallback}}}
+spec:
+  ingress: {fallbackCertificate: {namespace: keys, name: fallback}}
+  acme: {externalAccount: {keyID: key-1, secretRef: {name: external}}}
 ---
 apiVersion: projectcontour.io/v1
 kind: TLSCertificateDelegation
@@ -438,6 +443,7 @@ spec: {ingressClassName: other}
                 "Secret/apps/users",
                 "Secret/keys/authority",
                 "Secret/keys/cert",
+                "Secret/keys/external",
                 "Secret/keys/fallback",
                 "Secret/lists/revoked",
                 "ConfigMap/apps/backends",

@@ -1,10 +1,10 @@
 //! Creates or restores the account at a CA. The account's key is kept in a record of the host.
 
 use hyper::Uri;
-use instant_acme::{Account, AccountCredentials, NewAccount};
+use instant_acme::{Account, AccountCredentials, ExternalAccountKey, NewAccount};
 use serde::{Deserialize, Serialize};
-use sesame_acme::AcmeIssuer;
-use sesame_proto::digest::sha256;
+use sesame_acme::{AcmeIssuer, ExternalAccount};
+use sesame_proto::digest::{sha256, sha256_of_all};
 
 use crate::http::{CaClient, RetryAfter};
 use crate::keeper::AcmeHost;
@@ -16,9 +16,16 @@ struct StoredAccount {
     credentials: AccountCredentials,
 }
 
-/// Records are named by digest, because a directory's URL is not a file name.
-pub(crate) fn record_name(directory: &str) -> String {
-    let mut digest = sha256(directory.as_bytes());
+/// Records are named by digest, because a directory's URL is not a file name. Each external account
+/// has its own ACME account.
+pub(crate) fn record_name(issuer: &AcmeIssuer) -> String {
+    let directory = issuer.directory.as_bytes();
+    let mut digest = match &issuer.external {
+        None => sha256(directory),
+        Some(ExternalAccount { key_id, key: _ }) => {
+            sha256_of_all(&[directory, b"\n", key_id.as_bytes()])
+        }
+    };
     digest.truncate(16);
     format!("account-{digest}")
 }
@@ -43,9 +50,10 @@ pub(crate) async fn open(
         email,
         method: _,
         ca_bundle,
+        external,
     } = issuer;
     check_url(directory)?;
-    let name = record_name(directory);
+    let name = record_name(issuer);
     let stored = host.read_record(&name).await.map_err(OrderError::new)?;
     let http = || CaClient::new(ca_bundle.as_deref(), retry_after.clone()).map(Box::new);
     let contact = email.as_ref().map(|email| format!("mailto:{email}"));
@@ -77,11 +85,24 @@ pub(crate) async fn open(
         terms_of_service_agreed: true,
         only_return_existing: false,
     };
+    let external = external.as_ref().map(external_key).transpose()?;
     let created = Account::builder_with_http(http()?);
-    let (account, credentials) = created.create(&new, directory.clone(), None).await?;
+    let created = created.create(&new, directory.clone(), external.as_ref());
+    let (account, credentials) = created.await?;
     save(host, &name, email.clone(), credentials).await?;
     tracing::info!(%directory, account = account.id(), "created an account at the CA");
     Ok(account)
+}
+
+fn external_key(account: &ExternalAccount) -> Result<ExternalAccountKey, OrderError> {
+    let ExternalAccount { key_id, key } = account;
+    let Some(key) = key else {
+        return Err(OrderError::new(
+            "no account can be created at the CA, because the Secret of spec.acme.externalAccount \
+             is missing or invalid; the condition Accepted of the Gateway says why",
+        ));
+    };
+    Ok(ExternalAccountKey::new(key_id.clone(), key.bytes()))
 }
 
 /// Returns `None` for an account of another directory, whose URL may be malformed.
@@ -110,7 +131,10 @@ async fn save(
 
 #[cfg(test)]
 mod tests {
+    use sesame_acme::{ChallengeMethod, MacKey};
+
     use super::*;
+    use crate::order::tests::request;
 
     #[test]
     fn malformed_directory_is_an_error() {
@@ -128,5 +152,33 @@ mod tests {
         let credentials: AccountCredentials = serde_json::from_value(stored).unwrap();
         assert!(credentials_copy(&credentials, directory).is_some());
         assert!(credentials_copy(&credentials, "https://other.test").is_none());
+    }
+    #[test]
+    fn external_accounts_have_records_of_their_own() {
+        let mut issuer = request(ChallengeMethod::Http01, &[]).issuer;
+        let plain = record_name(&issuer);
+        assert_eq!(
+            plain,
+            format!("account-{}", &sha256(b"https://ca.test")[..16])
+        );
+        let mut external = |key_id: &str, key: Option<MacKey>| {
+            let key_id = key_id.to_owned();
+            issuer.external = Some(ExternalAccount { key_id, key });
+            record_name(&issuer)
+        };
+        let first = external("a", None);
+        assert_ne!(first, plain);
+        assert_ne!(first, external("b", None));
+        assert_eq!(first, external("a", MacKey::decode(b"AQ")));
+    }
+
+    #[test]
+    fn external_account_without_key_is_an_error() {
+        let account = ExternalAccount {
+            key_id: "a".to_owned(),
+            key: None,
+        };
+        let why = external_key(&account).map(drop).unwrap_err().message;
+        assert!(why.contains("is missing or invalid"), "{why}");
     }
 }

@@ -342,7 +342,7 @@ impl<H: AcmeHost> AcmeKeeper<H> {
                 Some(HeldCertificate::Missing) | None => (None, false),
             };
             let state = CertificateState {
-                gateways: request.gateways.clone(),
+                requesters: request.requesters.clone(),
                 expires,
                 problem: problem(secret, expires, foreign, memory),
             };
@@ -377,7 +377,7 @@ fn problem(
     if is_foreign {
         return Some(format!(
             "no certificate is ordered for Secret {secret}, because Sesame did not create it; \
-             delete the Secret, or remove the annotation from the Gateway"
+             delete the Secret, or remove the annotation from the Gateway or ListenerSet"
         ));
     }
     let failure = memory.attempts.failures.get(&secret.to_string())?;

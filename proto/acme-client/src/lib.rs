@@ -5,13 +5,15 @@
 //! missing or unusable one, and never a Secret of another program.
 
 mod account;
+mod hook;
 mod http;
 mod keeper;
 mod order;
 mod probe;
 mod state;
 
+pub use self::hook::DnsHook;
 pub use self::keeper::{AcmeHost, AcmeKeeper};
-pub use self::order::OrderError;
+pub use self::order::{OrderError, stand_in};
 pub use self::probe::{ProbeError, probe};
 pub use self::state::{AcmeState, CertificateState};

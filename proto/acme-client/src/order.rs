@@ -54,6 +54,7 @@ impl From<Error> for OrderError {
 
 const RATE_LIMITED: &str = "urn:ietf:params:acme:error:rateLimited";
 const NO_ACCOUNT: &str = "urn:ietf:params:acme:error:accountDoesNotExist";
+const NEEDS_EXTERNAL: &str = "urn:ietf:params:acme:error:externalAccountRequired";
 /// Timeout for an order, or for each of its hostnames if the operator's program adds records.
 const TIMEOUT: Duration = Duration::from_secs(600);
 /// Added for each hostname over HTTP, because the challenges are requested one after another.
@@ -122,11 +123,14 @@ fn explained(
         retry_after: _,
     } = error;
     if message.contains(NO_ACCOUNT) {
-        let record = account::record_name(&request.issuer.directory);
+        let record = account::record_name(&request.issuer);
         message = format!(
             "{message}; remove {record} from the controller's Secret sesame-acme-…, or the file \
              record-{record} from acme in the agent's state directory, to create another account"
         );
+    }
+    if message.contains(NEEDS_EXTERNAL) {
+        message.push_str("; set spec.acme.externalAccount to your account with the CA");
     }
     OrderError {
         message,
@@ -154,10 +158,7 @@ async fn issue(
     if order.poll_ready(&POLL).await? != OrderStatus::Ready {
         return Err(refusal(&mut order).await);
     }
-    let key = KeyPair::generate().map_err(|error| internal(&error))?;
-    let names: Vec<String> = request.hostnames.iter().cloned().collect();
-    let mut parameters = CertificateParams::new(names).map_err(|error| internal(&error))?;
-    parameters.distinguished_name = DistinguishedName::new();
+    let (key, parameters) = key_for(&request.hostnames)?;
     let signing_request = parameters
         .serialize_request(&key)
         .map_err(|error| internal(&error))?;
@@ -170,6 +171,26 @@ async fn issue(
     let checked = pair.check(&request.hostnames, &public, Timestamp::now());
     checked.map_err(|error| OrderError::new(error.to_string()))?;
     Ok(pair)
+}
+
+fn key_for(hostnames: &BTreeSet<String>) -> Result<(KeyPair, CertificateParams), OrderError> {
+    let key = KeyPair::generate().map_err(|error| internal(&error))?;
+    let names: Vec<String> = hostnames.iter().cloned().collect();
+    let mut parameters = CertificateParams::new(names).map_err(|error| internal(&error))?;
+    parameters.distinguished_name = DistinguishedName::new();
+    Ok((key, parameters))
+}
+
+/// Returns a self-signed pair, which previews show instead of one that is not yet ordered.
+pub fn stand_in(hostnames: &BTreeSet<String>) -> Result<IssuedPair, OrderError> {
+    let (key, parameters) = key_for(hostnames)?;
+    let certificate = parameters
+        .self_signed(&key)
+        .map_err(|error| internal(&error))?;
+    Ok(IssuedPair {
+        chain: certificate.pem(),
+        key: key.serialize_pem(),
+    })
 }
 
 fn internal(error: &rcgen::Error) -> OrderError {
@@ -288,7 +309,7 @@ pub(crate) mod tests {
 
     pub(crate) fn request(method: ChallengeMethod, hostnames: &[&str]) -> CertificateRequest {
         CertificateRequest {
-            gateways: BTreeSet::new(),
+            requesters: BTreeSet::new(),
             hostnames: hostnames.iter().map(|&name| name.to_owned()).collect(),
             parents: BTreeSet::new(),
             issuer: AcmeIssuer {
@@ -296,6 +317,7 @@ pub(crate) mod tests {
                 email: None,
                 method,
                 ca_bundle: None,
+                external: None,
             },
             exists: false,
         }
@@ -321,8 +343,11 @@ pub(crate) mod tests {
         let error = OrderError::new(format!("the CA: API error ({NO_ACCOUNT})"));
         let found = explained(error, &request, None);
         assert!(!found.is_limited);
-        let record = account::record_name("https://ca.test");
+        let record = account::record_name(&request.issuer);
         let remedy = format!("; remove {record} from the controller's Secret");
         assert!(found.message.contains(&remedy), "{}", found.message);
+        let error = OrderError::new(format!("the CA: API error ({NEEDS_EXTERNAL})"));
+        let found = explained(error, &request, None);
+        assert!(found.message.contains("spec.acme.externalAccount"));
     }
 }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use sesame_kinds::api::NamespacedName;
+use sesame_kinds::world::ObjectKey;
 
 /// State of all requested certificates.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -19,8 +20,8 @@ pub struct AcmeState {
 /// State of a certificate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CertificateState {
-    /// Gateways that use the certificate, in the Secret's namespace.
-    pub gateways: BTreeSet<String>,
+    /// The Gateways and ListenerSets that requested the certificate.
+    pub requesters: BTreeSet<ObjectKey>,
     /// When the certificate expires, if there is one.
     pub expires: Option<Timestamp>,
     /// Why no certificate was ordered, with consequence and remedy.

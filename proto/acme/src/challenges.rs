@@ -2,10 +2,10 @@
 
 use serde_json::{Value, json};
 use sesame_kinds::api::NamespacedName;
-use sesame_kinds::world::Kind;
+use sesame_kinds::world::{Kind, ObjectKey};
 use sesame_proto::digest::sha256;
 
-use crate::{ACME_KEY, CertificateRequest};
+use crate::{ACME_KEY, CertificateRequest, ChallengeParent};
 
 /// Path below which CAs request challenges.
 pub const WELL_KNOWN: &str = "/.well-known/acme-challenge/";
@@ -17,7 +17,7 @@ const MAX_TOKEN: usize = 512;
 /// A pending HTTP-01 challenge.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Challenge {
-    /// Namespace of the Gateways.
+    /// Namespace of the requested Secret.
     pub namespace: String,
     /// Hostname to validate.
     pub hostname: String,
@@ -103,12 +103,8 @@ impl Challenge {
             "namespace": name.namespace,
             "labels": { ACME_KEY: "challenge" },
         });
-        let parents = request
-            .parents
-            .iter()
-            .take(MAX_PARENTS)
-            .map(|parent| json!({ "name": parent.gateway, "sectionName": parent.listener }));
-        let parents: Vec<Value> = parents.collect();
+        let parents = request.parents.iter().take(MAX_PARENTS);
+        let parents: Vec<Value> = parents.map(|parent| self.reference(parent)).collect();
         let api = |kind: Kind| kind.api_versions().first().copied().unwrap_or_default();
         let filter = json!({
             "apiVersion": api(Kind::RouteFilter),
@@ -142,6 +138,24 @@ impl Challenge {
             }
         })
     }
+
+    fn reference(&self, parent: &ChallengeParent) -> Value {
+        let ChallengeParent {
+            object: ObjectKey { kind, name },
+            gateway: _,
+            listener,
+            port: _,
+            opened: _,
+        } = parent;
+        let mut reference = json!({ "name": name.name, "sectionName": listener });
+        if *kind != Kind::Gateway {
+            reference["kind"] = json!(kind.as_str());
+        }
+        if name.namespace != self.namespace {
+            reference["namespace"] = json!(name.namespace);
+        }
+        reference
+    }
 }
 
 #[cfg(test)]
@@ -154,8 +168,25 @@ mod tests {
     #[test]
     fn challenge_objects_decode_without_unknown_fields() {
         let challenge = Challenge::new("shop", "a.example.com", "tok-en", "tok-en.thumb").unwrap();
-        for ChallengeObject { kind, name, value } in challenge.objects(&request(&["a.example.com"]))
-        {
+        let mut request = request(&["a.example.com"]);
+        let own = request.parents.first().unwrap().clone();
+        request.parents.insert(ChallengeParent {
+            object: Kind::ListenerSet.named(NamespacedName::new("shop", "set")),
+            ..own.clone()
+        });
+        let elsewhere = NamespacedName::new("infra", "edge");
+        request.parents.insert(ChallengeParent {
+            object: Kind::Gateway.named(elsewhere),
+            ..own
+        });
+        let [_, ChallengeObject { value: route, .. }] = challenge.objects(&request);
+        let expected = json!([
+            { "name": "edge", "sectionName": "http", "namespace": "infra" },
+            { "name": "edge", "sectionName": "http" },
+            { "name": "set", "sectionName": "http", "kind": "ListenerSet" },
+        ]);
+        assert_eq!(route["spec"]["parentRefs"], expected);
+        for ChallengeObject { kind, name, value } in challenge.objects(&request) {
             let version = value["apiVersion"].as_str().unwrap().to_owned();
             let decoded = decode_value(value, kind, &version).unwrap();
             assert_eq!(decoded.object.key(), kind.named(name));

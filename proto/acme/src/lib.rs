@@ -13,7 +13,7 @@ pub use self::issued::{IssuedError, IssuedFacts, IssuedPair, MAX_CHAIN_BYTES, is
 pub use self::plan::{Attempts, Failure, HeldCertificate, Pace, Plan, plan, renewal_time};
 pub use self::requests::{
     AcmeIssuer, CertificateRequest, CertificateRequests, ChallengeMethod, ChallengeParent,
-    LETS_ENCRYPT,
+    ExternalAccount, LETS_ENCRYPT, MacKey,
 };
 
 /// Annotation of a Gateway that requests certificates, and label on all objects that Sesame

@@ -311,19 +311,22 @@ fn later(now: Timestamp, pause: Duration) -> Timestamp {
 #[cfg(test)]
 pub(crate) mod tests {
     use proptest::prelude::*;
+    use sesame_kinds::world::Kind;
 
     use super::*;
     use crate::{AcmeIssuer, ChallengeMethod, ChallengeParent, LETS_ENCRYPT};
 
     pub(crate) fn request(hostnames: &[&str]) -> CertificateRequest {
+        let edge = Kind::Gateway.named(NamespacedName::new("shop", "edge"));
         let parent = ChallengeParent {
-            gateway: "edge".to_owned(),
+            object: edge.clone(),
+            gateway: edge.name.clone(),
             listener: "http".to_owned(),
             port: 80,
             opened: 80,
         };
         CertificateRequest {
-            gateways: ["edge".to_owned()].into(),
+            requesters: [edge].into(),
             hostnames: hostnames.iter().map(|&name| name.to_owned()).collect(),
             parents: [parent].into(),
             issuer: AcmeIssuer {
@@ -331,6 +334,7 @@ pub(crate) mod tests {
                 email: None,
                 method: ChallengeMethod::Http01,
                 ca_bundle: None,
+                external: None,
             },
             exists: false,
         }

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Instant;
 
 use serde_json::{Value, json};
@@ -13,7 +13,7 @@ use sesame_tests::backend::Backend;
 use sesame_tests::clock::Clock;
 use sesame_tests::controller::{ControllerUnderTest, condition};
 use sesame_tests::joining::{
-    Host, Site, credential, credential_path, join, leave, options, refused, text,
+    Host, Site, credential, credential_path, holding, join, leave, options, refused, text,
 };
 use sesame_tests::load::{Load, Plan};
 use sesame_tests::manifests::{edge, http_listener, http_route, path, rule_to, served};
@@ -159,21 +159,6 @@ async fn joined_host_serves_through_renewal_loss_and_revocation() {
     assert!(left.status.success(), "{}", words(&left));
     assert!(!agent.state().join("cluster").exists());
     assert_eq!(std::fs::read_to_string(&config).unwrap(), "");
-}
-
-fn holding(directory: &Path, text: &str) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    for entry in std::fs::read_dir(directory).expect("a directory") {
-        let path = entry.expect("an entry").path();
-        if path.is_dir() {
-            found.extend(holding(&path, text));
-        } else {
-            let bytes = std::fs::read(&path).expect("a file");
-            let mut parts = bytes.windows(text.len());
-            found.extend(parts.any(|part| part == text.as_bytes()).then_some(path));
-        }
-    }
-    found
 }
 
 async fn inventory(site: &Site) {

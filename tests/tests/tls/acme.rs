@@ -1,15 +1,17 @@
 //! Certificates by ACME for hosts with manifests, from a real ACME server.
 
 use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use rustls::RootCertStore;
 use serde_json::{Value, json};
 use sesame_tests::acme::Pebble;
-use sesame_tests::agent::{AgentUnderTest, Setup, TEST_TIMEOUT};
+use sesame_tests::agent::{AgentUnderTest, Setup, TEST_TIMEOUT, words};
 use sesame_tests::backend::Backend;
 use sesame_tests::handshakes::Handshake;
+use sesame_tests::joining::holding;
 use sesame_tests::load::{Load, Plan};
 use sesame_tests::manifests::{
     GATEWAY, class_with_parameters, gateway, http_listener, http_route, https_listener, rule_to,
@@ -106,15 +108,7 @@ async fn wildcard_is_ordered_with_dns_hook() {
     let backend = Backend::start("a").await;
     let mut agent = Setup::with_ports(&[80, 443]).prepare();
     let pebble = Pebble::start(agent.address(80), 3600).await;
-    let hook = agent.state().join("hook");
-    let names = pebble.dns_management();
-    let script = format!(
-        "#!/bin/sh\nset -eu\ncase $1 in\npresent) curl -fsS http://{names}/set-txt \
-         -d \"{{\\\"host\\\":\\\"$2.\\\",\\\"value\\\":\\\"$3\\\"}}\" ;;\ncleanup) curl -fsS \
-         http://{names}/clear-txt -d \"{{\\\"host\\\":\\\"$2.\\\"}}\" ;;\nesac\n"
-    );
-    std::fs::write(&hook, script).expect("written");
-    std::fs::set_permissions(&hook, std::fs::Permissions::from_mode(0o755)).expect("executable");
+    let hook = pebble.dns_hook();
     agent.add_flags(&[&format!("--acme-dns-hook={}", hook.display())]);
     let mut acme = pebble.settings();
     acme["challenge"] = json!("DNS01");
@@ -153,4 +147,71 @@ async fn unreachable_ca_is_reported_and_harmless() {
     )
     .await
     .expect("reported in time");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn validate_announces_orders() {
+    let backend = Backend::start("a").await;
+    let acme = json!({"directory": "https://ca.test/dir", "termsAgreed": true});
+    let agent = Setup::with_ports(&[80, 443]).prepare();
+    agent.write("all.yaml", &yaml(&objects(&acme, "a.test", &backend)));
+    let manifests = agent.manifests().to_string_lossy().into_owned();
+    let output = agent.command(&["validate", "--manifests", &manifests]);
+    let said = words(&output);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    let ordered = "Secret default/pair will be ordered by ACME from https://ca.test/dir\n";
+    assert!(said.contains(ordered), "{said}");
+    // Nothing is ordered without an agreement to the terms.
+    agent.write("all.yaml", &yaml(&objects(&json!({}), "a.test", &backend)));
+    let output = agent.command(&["validate", "--manifests", &manifests]);
+    let said = words(&output);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(
+        said.contains("Secret default/pair does not exist"),
+        "{said}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn external_account_is_bound_with_secret() {
+    const KEY: &str = "zWNDZM6eQGHWpSRTPal5eIUYFTu7EajVIoguysqZ9wG44nMEtx3MUAsUDkMTQ12W";
+    let backend = Backend::start("a").await;
+    let mut agent = Setup::with_ports(&[80, 443]).prepare();
+    let pebble = Pebble::start_bound(agent.address(80), "key-1", KEY).await;
+    let mut acme = pebble.settings();
+    let unbound = yaml(&objects(&acme, "a.test", &backend));
+    acme["externalAccount"] = json!({"keyID": "key-1", "secretRef": {"name": "external"}});
+    let bound = yaml(&objects(&acme, "a.test", &backend));
+    let problem = |status: &Value, words: &str| {
+        let problems = status["source"]["problems"].as_array();
+        let mut problems = problems.into_iter().flatten();
+        problems.any(|it| it["message"].as_str().unwrap_or_default().contains(words))
+    };
+    agent.write("all.yaml", &unbound);
+    agent.restart();
+    agent
+        .wait_status("the CA requires an external account", |status| {
+            problem(status, "; set spec.acme.externalAccount")
+        })
+        .await;
+    agent.write("all.yaml", &bound);
+    agent
+        .wait_status("the Secret is missing", |status| {
+            let text = status.to_string();
+            problem(status, "the Secret of spec.acme.externalAccount is missing")
+                && text.contains("Secret default/external does not exist; create it")
+        })
+        .await;
+    // Nothing else is harmed.
+    agent.wait_ok(&agent.get(80, "a.test", "/")).await;
+    let secret = json!({
+        "apiVersion": "v1", "kind": "Secret",
+        "metadata": {"name": "external", "namespace": "default"}, "stringData": {"key": KEY},
+    });
+    agent.write("secret.yaml", &yaml(&[secret]));
+    let trust = pebble.trust().await;
+    let request = agent.get(443, "a.test", "/").tls("a.test", &trust);
+    agent.wait_ok(&request).await;
+    assert!(!agent.log().contains(KEY), "the key is logged");
+    assert_eq!(holding(&agent.state(), KEY), [] as [PathBuf; 0]);
 }

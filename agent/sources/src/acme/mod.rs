@@ -3,7 +3,6 @@
 //! Issued pairs become Secrets, and pending challenges become HTTPRoutes, in the world only: the
 //! directory with the manifests is never changed. Objects in manifests take precedence.
 
-mod hook;
 mod store;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,13 +15,12 @@ use sesame_acme::{
     ACME_KEY, CertificateRequest, CertificateRequests, Challenge, ChallengeParent, HeldCertificate,
     IssuedPair, Pace,
 };
-use sesame_acme_client::{AcmeHost, AcmeKeeper, AcmeState, probe};
+use sesame_acme_client::{AcmeHost, AcmeKeeper, AcmeState, DnsHook, OrderError, probe, stand_in};
 use sesame_kinds::api::{Metadata, NamespacedName, Secret, SecretBytes};
 use sesame_kinds::decode::decode_value;
 use sesame_kinds::world::AnyObject;
 use tokio::sync::watch;
 
-use self::hook::DnsHook;
 use self::store::{AcmeFiles, StoredPair};
 use crate::seal::SealingKeys;
 
@@ -30,9 +28,8 @@ use crate::seal::SealingKeys;
 const SERVED_TIMEOUT: Duration = Duration::from_secs(60);
 const PROBE_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Returns the sockets of a Gateway, in a namespace, at which a challenge can be requested.
-pub type FindSockets =
-    Arc<dyn Fn(&str, &BTreeSet<ChallengeParent>) -> Vec<SocketAddr> + Send + Sync>;
+/// Returns the sockets at which a challenge can be requested.
+pub type FindSockets = Arc<dyn Fn(&BTreeSet<ChallengeParent>) -> Vec<SocketAddr> + Send + Sync>;
 
 /// Settings for orders on this host.
 #[derive(Clone)]
@@ -74,7 +71,7 @@ impl AcmeCertificates {
         let loaded = files.load();
         let secrets = loaded
             .iter()
-            .map(|(name, pair)| (name.clone(), secret(name, pair)));
+            .map(|(name, pair)| (name.clone(), secret(name, &pair.chain, &pair.key)));
         let (sender, objects) = watch::channel(AcmeObjects {
             secrets: secrets.collect(),
             challenges: BTreeMap::new(),
@@ -144,8 +141,18 @@ impl AcmeCertificates {
     }
 }
 
-fn secret(name: &NamespacedName, pair: &StoredPair) -> AnyObject {
-    let data = [("tls.crt", &pair.chain), ("tls.key", &pair.key)];
+/// Returns a self-signed Secret for each request whose Secret does not exist, for previews only.
+pub fn stand_ins(requests: &CertificateRequests) -> Result<Vec<AnyObject>, OrderError> {
+    let missing = requests.iter().filter(|(_, request)| !request.exists);
+    let stand_ins = missing.map(|(name, request)| {
+        let IssuedPair { chain, key } = stand_in(&request.hostnames)?;
+        Ok(secret(name, &chain, &key))
+    });
+    stand_ins.collect()
+}
+
+fn secret(name: &NamespacedName, chain: &str, key: &str) -> AnyObject {
+    let data = [("tls.crt", chain), ("tls.key", key)];
     let data = data.map(|(key, text)| (key.to_owned(), SecretBytes(text.as_bytes().to_vec())));
     AnyObject::Secret(Arc::new(Secret {
         metadata: Metadata {
@@ -209,7 +216,7 @@ impl AcmeHost for LocalHost {
             chain: chain.clone(),
             key: key.clone(),
         };
-        let object = secret(name, &pair);
+        let object = secret(name, &pair.chain, &pair.key);
         // Without a copy on disk, each restart would order again.
         self.files.save(&pair)?;
         self.objects.send_modify(|objects| {
@@ -259,7 +266,7 @@ impl AcmeHost for LocalHost {
         let mut last = String::new();
         let served = async {
             loop {
-                let sockets = (self.sockets)(&challenge.namespace, &request.parents);
+                let sockets = (self.sockets)(&request.parents);
                 if sockets.is_empty() {
                     "no Envoy of the Gateway listens yet".clone_into(&mut last);
                 }

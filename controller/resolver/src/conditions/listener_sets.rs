@@ -69,12 +69,16 @@ fn verdict(
     } else if !listeners.iter().any(CheckedListener::serves) {
         // Unlike a Gateway, a ListenerSet is not accepted if its listeners merely lack
         // certificates.
-        verdict.refuse(
-            Reason::ListenersNotValid,
-            format!("no listener is valid: {}", invalid(listeners)),
-        );
+        let message = format!("no listener is valid: {}", invalid(listeners));
+        verdict.refuse(Reason::ListenersNotValid, with_notes(message, set));
     }
     verdict
+}
+
+fn with_notes(message: String, set: &CheckedListenerSet<'_>) -> String {
+    let notes = set.notes.iter().cloned();
+    let parts: Vec<String> = std::iter::once(message).chain(notes).collect();
+    parts.join("; ")
 }
 
 fn status(
@@ -85,10 +89,12 @@ fn status(
     let generation = set.owner.generation;
     let checked = attached.gateway.listeners_of(set);
     let verdict = verdict(set, checked, gateway);
-    let append_harmless = |message| {
-        set.owner
-            .unknown
-            .append_harmless(message, "listeners", None)
+    let append_harmless = |message: String| {
+        let message = with_notes(message, set);
+        let unknown = set.owner.unknown;
+        unknown
+            .append_harmless(&message, "listeners", None)
+            .into_owned()
     };
     let some_invalid = !checked.iter().all(CheckedListener::serves);
     let accepted = if verdict.good() && some_invalid {
@@ -96,14 +102,15 @@ fn status(
             ConditionType::Accepted,
             ConditionStatus::True,
             Reason::ListenersNotValid,
-            &append_harmless(&format!(
+            &append_harmless(format!(
                 "served without its invalid listeners: {}",
                 invalid(checked)
             )),
             generation,
         )
     } else {
-        verdict.accepted(&append_harmless("the ListenerSet is attached"), generation)
+        let message = append_harmless("the ListenerSet is attached".to_owned());
+        verdict.accepted(&message, generation)
     };
     let fault = match (verdict.fault(), gateway.fault()) {
         (Some((Reason::ParentNotAccepted, why)), _) | (None, Some((_, why))) => {

@@ -58,6 +58,9 @@ pub struct Options {
     pub configuration: Option<Arc<SesameConfiguration>>,
     /// Salts credentials whose digests leave the host.
     pub salt_key: Option<SaltKey>,
+    /// True if the controller has a program that changes DNS records. Hosts need no such option,
+    /// because their orders report a missing program.
+    pub has_acme_dns_hook: bool,
 }
 
 impl Options {
@@ -88,6 +91,7 @@ impl Default for Options {
             namespace: "sesame-system".to_owned(),
             configuration: None,
             salt_key: None,
+            has_acme_dns_hook: false,
         }
     }
 }

@@ -47,12 +47,15 @@ impl ListenerSource<'_> {
 
 pub(crate) struct CheckedListenerSet<'w> {
     pub(crate) owner: ListenerOwner<'w>,
+    pub(crate) metadata: &'w Metadata,
     /// Why the object is rejected as a whole.
     pub(crate) refused: Verdict,
     /// Range in the Gateway's list of listeners.
     pub(crate) range: Range<usize>,
     /// True for the fallback listener, which all HTTPProxies of the Gateway share.
     pub(crate) is_fallback: bool,
+    /// Obstacles that affect no listener, for the message of the `Accepted` condition.
+    pub(crate) notes: Vec<String>,
 }
 
 /// Returns lists by the Gateway's namespace and name. Each list is in order of precedence: by kind,
@@ -167,9 +170,11 @@ pub(crate) fn check<'w>(
         refused.refuse_if(Reason::UnsupportedValue, withheld);
         states.push(CheckedListenerSet {
             owner,
+            metadata,
             refused,
             range: start..all.len(),
             is_fallback: source.is_fallback(),
+            notes: Vec::new(),
         });
     }
     states

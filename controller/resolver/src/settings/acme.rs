@@ -2,12 +2,19 @@
 
 use std::net::Ipv6Addr;
 
-use sesame_acme::{AcmeIssuer, ChallengeMethod, LETS_ENCRYPT};
+use sesame_acme::{AcmeIssuer, ChallengeMethod, ExternalAccount, LETS_ENCRYPT, MacKey};
 
 use super::clients::unknown;
 use super::edge::excerpt;
+use super::parameters;
+use crate::context::grants::{Referent, Referrer};
+use crate::context::{Options, ResolveContext};
+use crate::syntax::names;
 use crate::tls::pem;
-use sesame_kinds::api::{AcmeChallenge, AcmeSettings, OpenEnum as _};
+use sesame_kinds::api::{
+    AcmeChallenge, AcmeExternalAccount, AcmeSecretRef, AcmeSettings, NamespacedName, OpenEnum as _,
+};
+use sesame_kinds::world::{Kind, World};
 
 /// As in the schema.
 const MAX_DIRECTORY: usize = 2048;
@@ -15,6 +22,18 @@ const MAX_DIRECTORY: usize = 2048;
 const MAX_EMAIL: usize = 254;
 /// As in the schema.
 const MAX_BUNDLE: usize = 65_536;
+
+/// As in the schema.
+const MAX_KEY_ID: usize = 1024;
+/// Name of the key in the Secret of an external account.
+const SECRET_KEY: &str = "key";
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ConfiguredAcme {
+    pub(crate) spec: AcmeSettings,
+    /// Namespace of the configuration that sets the external account.
+    pub(crate) account_namespace: String,
+}
 
 /// Each error starts with the name of the field in `spec.acme`.
 pub(super) fn faults(settings: &AcmeSettings) -> Vec<String> {
@@ -24,6 +43,7 @@ pub(super) fn faults(settings: &AcmeSettings) -> Vec<String> {
         terms_agreed: _,
         challenge,
         ca_bundle,
+        external_account,
     } = settings;
     let mut faults = Vec::new();
     if let Some(directory) = directory.as_deref().filter(|it| !is_directory(it)) {
@@ -52,7 +72,116 @@ pub(super) fn faults(settings: &AcmeSettings) -> Vec<String> {
         }
         None => {}
     }
+    faults.extend(external_account.iter().flat_map(account_faults));
     faults
+}
+
+fn account_faults(account: &AcmeExternalAccount) -> Vec<String> {
+    let AcmeExternalAccount {
+        key_id,
+        secret_ref: AcmeSecretRef { name, namespace },
+    } = account;
+    let mut faults = Vec::new();
+    let is_text = key_id.bytes().all(|byte| byte.is_ascii_graphic());
+    if !is_text || !(1..=MAX_KEY_ID).contains(&key_id.len()) {
+        faults.push(format!(
+            "externalAccount.keyID: {:?}: expected the CA's key identifier, 1 to {MAX_KEY_ID} \
+             characters without spaces",
+            excerpt(key_id)
+        ));
+    }
+    let namespace = namespace.as_deref().unwrap_or("default");
+    let wrong = names::check_object(namespace, name).err();
+    faults.extend(wrong.map(|why| format!("externalAccount.secretRef: {why}")));
+    faults
+}
+
+/// Returns the Secrets that configurations of this controller refer to.
+pub fn external_account_secrets(world: &World, options: &Options) -> Vec<NamespacedName> {
+    let classes = world.gateway_classes.iter();
+    let ours = classes.filter(|class| class.spec.controller_name == options.controller_name);
+    let of_classes =
+        ours.filter_map(|class| parameters::named_by(class.spec.parameters_ref.as_ref()?, world));
+    let own = options.configuration.as_deref();
+    let secrets = own.into_iter().chain(of_classes).filter_map(|found| {
+        let account = found.spec.acme.as_ref()?.external_account.as_ref()?;
+        let from = namespace_or_own(&found.metadata.namespace, options);
+        Some(secret_name(account, from))
+    });
+    secrets.collect()
+}
+
+/// A configuration in a file may have no namespace.
+fn namespace_or_own<'n>(namespace: &'n str, options: &'n Options) -> &'n str {
+    if namespace.is_empty() {
+        &options.namespace
+    } else {
+        namespace
+    }
+}
+
+fn secret_name(account: &AcmeExternalAccount, from: &str) -> NamespacedName {
+    let AcmeSecretRef { name, namespace } = &account.secret_ref;
+    NamespacedName::new(namespace.as_deref().unwrap_or(from), name)
+}
+
+/// Also returns why the account lacks a key. The message never contains any part of the key.
+pub(crate) fn external_account(
+    configured: &ConfiguredAcme,
+    cx: &ResolveContext<'_, '_>,
+) -> (Option<ExternalAccount>, Option<String>) {
+    let ConfiguredAcme {
+        spec,
+        account_namespace,
+    } = configured;
+    let Some(account) = &spec.external_account else {
+        return (None, None);
+    };
+    let from = namespace_or_own(account_namespace, cx.options);
+    let (key, fault) = match mac_key(&secret_name(account, from), from, cx) {
+        Ok(key) => (Some(key), None),
+        Err(why) => (None, Some(why)),
+    };
+    let external = ExternalAccount {
+        key_id: account.key_id.clone(),
+        key,
+    };
+    let fault = fault.map(|why| {
+        format!(
+            "spec.acme.externalAccount.secretRef: {why}; until then, no account is created at the CA"
+        )
+    });
+    (Some(external), fault)
+}
+
+fn mac_key(
+    name: &NamespacedName,
+    from: &str,
+    cx: &ResolveContext<'_, '_>,
+) -> Result<MacKey, String> {
+    if name.namespace != from {
+        let referrer = Referrer::new(Kind::SesameConfiguration, from);
+        let referent = Referent::new(Kind::Secret, &name.namespace, &name.name);
+        let granted = cx.grants.check(referrer, referent);
+        granted.map_err(|why| format!("{why}; create one"))?;
+    }
+    let Some(secret) = cx.world.secrets.get(&name.namespace, &name.name) else {
+        return Err(format!("Secret {name} does not exist; create it"));
+    };
+    if !secret.is_opaque() {
+        let type_ = excerpt(&secret.type_);
+        return Err(format!(
+            "Secret {name} has type {type_:?}; expected Opaque, so create another Secret"
+        ));
+    }
+    let Some(text) = secret.get(SECRET_KEY) else {
+        return Err(format!("Secret {name} has no {SECRET_KEY:?}; add it"));
+    };
+    MacKey::decode(text).ok_or_else(|| {
+        format!(
+            "Secret {name}: {SECRET_KEY:?} is not base64url; store the HMAC key as the CA shows it"
+        )
+    })
 }
 
 /// Returns `None` unless the terms of service are agreed to. Validation has already rejected
@@ -64,6 +193,8 @@ pub(crate) fn issuer(settings: &AcmeSettings) -> Option<AcmeIssuer> {
         terms_agreed,
         challenge,
         ca_bundle,
+        // Depends on a Secret.
+        external_account: _,
     } = settings;
     (*terms_agreed == Some(true)).then(|| AcmeIssuer {
         directory: directory.as_deref().unwrap_or(LETS_ENCRYPT).to_owned(),
@@ -73,6 +204,7 @@ pub(crate) fn issuer(settings: &AcmeSettings) -> Option<AcmeIssuer> {
             _ => ChallengeMethod::Http01,
         },
         ca_bundle: ca_bundle.clone(),
+        external: None,
     })
 }
 
@@ -147,10 +279,19 @@ mod tests {
             email: Some("admin".to_owned()),
             challenge: Some("TLSALPN01".into()),
             ca_bundle: Some("x".to_owned()),
+            external_account: Some(AcmeExternalAccount {
+                key_id: "a b".to_owned(),
+                secret_ref: AcmeSecretRef {
+                    name: "../x".to_owned(),
+                    namespace: None,
+                },
+            }),
             ..AcmeSettings::default()
         };
         let why = fault(settings);
         for words in [
+            "externalAccount.keyID: \"a b\": expected",
+            "externalAccount.secretRef: name \"../x\"",
             "email: \"admin\"",
             "challenge: \"TLSALPN01\" is not one of",
             "caBundle: ",

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::ops::RangeInclusive;
 
+use sesame_acme::ACME_KEY;
 use sesame_proto::schema::edge::{EscapedSlashes, RequestId, ServerHeader, Underscores};
 use sesame_proto::schema::{AccessLog, Edge};
 
@@ -193,7 +194,8 @@ impl EdgeDefaults {
             let Some(name) = key.strip_prefix(PREFIX) else {
                 continue;
             };
-            if [rollout::APPROVAL, rollout::COMMAND].contains(&key) {
+            // Other settings read these.
+            if [rollout::APPROVAL, rollout::COMMAND, ACME_KEY].contains(&key) {
                 continue;
             }
             match set(&mut self.0, name, value) {

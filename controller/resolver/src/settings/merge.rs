@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::access_log::{ConfiguredLog, ConfiguredSinks};
+use super::acme::ConfiguredAcme;
 use super::ports::PortLimits;
 use super::tracing::{self, ConfiguredTracing};
 use super::{metrics, named};
@@ -26,7 +27,7 @@ pub(super) struct Merged {
     pub(super) tracing: Option<ConfiguredTracing>,
     /// Sorted route names.
     pub(super) measured_routes: Vec<String>,
-    pub(super) acme: AcmeSettings,
+    pub(super) acme: ConfiguredAcme,
     pub(super) ports: PortLimits,
     pub(super) sources: BTreeMap<String, String>,
 }
@@ -110,7 +111,7 @@ impl Merged {
                 .insert("spec.metrics.routes".to_owned(), source.clone());
         }
         if let Some(acme) = acme {
-            self.acme(acme, &source);
+            self.acme(acme, &layer.metadata.namespace, &source);
         }
         if let Some(ports) = ports {
             self.port_rules(ports, &source);
@@ -128,13 +129,17 @@ impl Merged {
         }
     }
 
-    fn acme(&mut self, acme: &AcmeSettings, source: &str) {
-        overlay! { AcmeSettings {} = acme, over self.acme, self.sources, source;
+    fn acme(&mut self, acme: &AcmeSettings, namespace: &str, source: &str) {
+        if acme.external_account.is_some() {
+            namespace.clone_into(&mut self.acme.account_namespace);
+        }
+        overlay! { AcmeSettings {} = acme, over self.acme.spec, self.sources, source;
             directory as "spec.acme.directory",
             email as "spec.acme.email",
             terms_agreed as "spec.acme.termsAgreed",
             challenge as "spec.acme.challenge",
             ca_bundle as "spec.acme.caBundle",
+            external_account as "spec.acme.externalAccount",
         }
     }
 

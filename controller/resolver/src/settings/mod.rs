@@ -28,6 +28,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use sesame_proto::schema;
 
 use self::access_log::ConfiguredLog;
+use self::acme::ConfiguredAcme;
 pub(crate) use self::http3::OnPort;
 use self::merge::Merged;
 use self::port_clients::PortClients;
@@ -36,7 +37,7 @@ use self::tracing::ConfiguredTracing;
 #[cfg(test)]
 use sesame_kinds::api::SesameConfigurationSpec;
 use sesame_kinds::api::{
-    AcmeSettings, FleetGateways, FleetManagement, FleetSettings, FleetWorkload, Labels, Publishing,
+    FleetGateways, FleetManagement, FleetSettings, FleetWorkload, Labels, Publishing,
     PublishingType, RotationSettings, SesameConfiguration,
 };
 
@@ -57,7 +58,7 @@ pub struct GatewaySettings {
     pub(crate) log: ConfiguredLog,
     /// Route names as in the snapshot.
     pub(crate) measured_routes: Vec<String>,
-    pub(crate) acme: AcmeSettings,
+    pub(crate) acme: ConfiguredAcme,
     pub(crate) ports: PortLimits,
     /// Object or annotation that sets each field.
     pub sources: BTreeMap<String, String>,

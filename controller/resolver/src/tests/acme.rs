@@ -5,7 +5,7 @@ use crate::context::ResolvedFor;
 use crate::{Options, Resolution, resolve};
 use sesame_kinds::api::NamespacedName;
 use sesame_kinds::status::ConditionType;
-use sesame_kinds::world::AnyObject;
+use sesame_kinds::world::{AnyObject, Kind};
 
 const LISTENERS: &str = "
 - {name: http, port: 80, protocol: HTTP}
@@ -139,7 +139,12 @@ fn obstacles_are_in_accepted_condition() {
             "no HTTP listener for \"a.test\"",
         ),
         (https(elsewhere), "true", yes, "in another namespace"),
-        (named, "true", dns, "works only on hosts"),
+        (
+            named,
+            "true",
+            dns,
+            "start the controller with --acme-dns-hook",
+        ),
     ] {
         let mut options = options(acme);
         options.resolved_for = ResolvedFor::Cluster;
@@ -164,4 +169,231 @@ fn rejected_listeners_request_no_certificates() {
     let requests = resolution.certificate_requests.keys();
     let names: Vec<&str> = requests.map(|secret| &*secret.name).collect();
     assert!(names.contains(&"c") && !names.contains(&"b"), "{names:?}");
+}
+
+#[test]
+fn listeners_without_use_for_secrets_request_none() {
+    let agreed = options("termsAgreed: true");
+    let unused = "
+- {name: http, port: 80, protocol: HTTP}
+- name: through
+  port: 443
+  protocol: TLS
+  hostname: a.test
+  tls: {mode: Passthrough, certificateRefs: [{name: through}]}
+- name: on-hosts
+  port: 8443
+  protocol: HTTPS
+  hostname: b.test
+  tls: {certificateRefs: [{name: on-hosts}], options: {projectsesame.io/certificate-source: host}}
+- name: terminated
+  port: 9443
+  protocol: TLS
+  hostname: c.test
+  tls: {mode: Terminate, certificateRefs: [{name: terminated}]}
+";
+    let resolution = found(&annotated(unused, "true", ""), &agreed);
+    let requests = resolution.certificate_requests.keys();
+    let names: Vec<&str> = requests.map(|secret| &*secret.name).collect();
+    assert_eq!(names, ["terminated"]);
+    assert_eq!(message(&resolution), "the Gateway is valid");
+}
+
+const SHARED: &str = "
+- {name: http, port: 80, protocol: HTTP, allowedRoutes: {namespaces: {from: All}}}
+";
+const PRIVATE: &str = "
+- {name: http, port: 80, protocol: HTTP}
+";
+const OF_SET: &str =
+    "{name: s, port: 443, protocol: HTTPS, hostname: s.test, tls: {certificateRefs: [{name: s}]}}";
+
+fn with_set(listeners: &str, value: &str, set_value: &str, of_set: &str) -> String {
+    let allowed = "spec:\n  allowedListeners: {namespaces: {from: All}}\n";
+    annotated(listeners, value, "").replace("spec:\n", allowed)
+        + &format!(
+            "---\nkind: ListenerSet\nmetadata: {{name: set, namespace: shop, annotations: \
+             {{projectsesame.io/acme: '{set_value}'}}}}\nspec:\n  parentRef: {{name: gw, \
+             namespace: web}}\n  listeners: [{of_set}]\n"
+        )
+}
+
+fn set_message(resolution: &Resolution) -> &str {
+    let set = &resolution.statuses.listener_sets[&NamespacedName::new("shop", "set")];
+    let mut conditions = set.conditions.iter();
+    let accepted = conditions.find(|it| it.type_ == ConditionType::Accepted);
+    &accepted.expect("Accepted").message
+}
+
+#[test]
+fn listener_sets_request_with_both_annotations() {
+    let agreed = options("termsAgreed: true");
+    let own = "{name: own, port: 80, protocol: HTTP, hostname: s.test}";
+    for (listeners, of_set, expected) in [
+        (SHARED, OF_SET.to_owned(), vec!["Gateway/web/gw http"]),
+        (
+            PRIVATE,
+            format!("{OF_SET}, {own}"),
+            vec!["ListenerSet/shop/set own"],
+        ),
+        (
+            SHARED,
+            format!("{OF_SET}, {own}"),
+            vec!["Gateway/web/gw http", "ListenerSet/shop/set own"],
+        ),
+    ] {
+        let resolution = found(&with_set(listeners, "true", "true", &of_set), &agreed);
+        let requests = &resolution.certificate_requests;
+        assert_eq!(requests.len(), 1, "{}", set_message(&resolution));
+        let request = &requests[&NamespacedName::new("shop", "s")];
+        let set = Kind::ListenerSet.named(NamespacedName::new("shop", "set"));
+        assert_eq!(request.requesters, [set].into());
+        let parents = request.parents.iter();
+        let parents: Vec<String> = parents
+            .map(|it| format!("{} {}", it.object, it.listener))
+            .collect();
+        assert_eq!(parents, expected);
+        let gateways = request.parents.iter().map(|it| it.gateway.to_string());
+        assert!(gateways.into_iter().all(|name| name == "web/gw"));
+    }
+}
+
+#[test]
+fn obstacles_of_listener_sets_are_in_their_conditions() {
+    let elsewhere = OF_SET.replace("{name: s}", "{name: s, namespace: web}");
+    let (yes, dns) = ("termsAgreed: true", "termsAgreed: true, challenge: DNS01");
+    for (listeners, value, set_value, of_set, acme, words) in [
+        (
+            SHARED,
+            "true",
+            "no",
+            OF_SET,
+            yes,
+            "\"no\": expected \"true\"",
+        ),
+        (
+            SHARED,
+            "false",
+            "true",
+            OF_SET,
+            yes,
+            "Gateway web/gw lacks the annotation",
+        ),
+        (
+            SHARED,
+            "true",
+            "true",
+            OF_SET,
+            "",
+            "spec.acme.termsAgreed is not true",
+        ),
+        (
+            PRIVATE,
+            "true",
+            "true",
+            OF_SET,
+            yes,
+            "permits HTTPRoutes in namespace \"shop\"",
+        ),
+        (
+            SHARED,
+            "true",
+            "true",
+            &elsewhere,
+            yes,
+            "in another namespace",
+        ),
+        (
+            SHARED,
+            "true",
+            "true",
+            OF_SET,
+            dns,
+            "only for the Gateway's own namespace",
+        ),
+        (
+            SHARED,
+            "true",
+            "false",
+            OF_SET,
+            yes,
+            "Secret shop/s does not exist",
+        ),
+    ] {
+        let yaml = with_set(listeners, value, set_value, of_set);
+        let resolution = found(&yaml, &options(acme));
+        let message = set_message(&resolution);
+        assert!(message.contains(words), "{words}: {message}");
+        assert!(resolution.certificate_requests.is_empty(), "{words}");
+    }
+}
+
+#[test]
+fn external_account_needs_readable_key() {
+    let of = |reference: &str| {
+        options(&format!(
+            "termsAgreed: true, externalAccount: {{keyID: k, secretRef: {{{reference}}}}}"
+        ))
+    };
+    let own = of("name: eab, namespace: web");
+    let other = of("name: eab, namespace: keys");
+    let secret = |more: &str| {
+        let secret = "---\nkind: Secret\nmetadata: {name: eab, namespace: web}\n";
+        annotated(LISTENERS, "true", &format!("{secret}{more}\n"))
+    };
+    let key = "stringData: {key: c2VjcmV0LWtleQ}";
+    let external = |resolution: &Resolution| {
+        let mut requests = resolution.certificate_requests.values();
+        let request = requests.next().expect("a request");
+        request.issuer.external.clone().expect("an account")
+    };
+    let good = found(&secret(key), &own);
+    let account = external(&good);
+    assert_eq!(account.key_id, "k");
+    assert_eq!(account.key.unwrap().bytes(), b"secret-key");
+    assert_eq!(message(&good), "the Gateway is valid");
+    for (yaml, options, words) in [
+        (
+            annotated(LISTENERS, "true", ""),
+            &own,
+            "Secret web/eab does not exist",
+        ),
+        (secret("stringData: {other: a}"), &own, "has no \"key\""),
+        (
+            secret("stringData: {key: 'clear key!'}"),
+            &own,
+            "is not base64url",
+        ),
+        (
+            secret(&format!("type: kubernetes.io/tls\n{key}")),
+            &own,
+            "expected Opaque",
+        ),
+        (
+            secret(key),
+            &other,
+            "no ReferenceGrant in namespace \"keys\"",
+        ),
+    ] {
+        let resolution = found(&yaml, options);
+        let message = message(&resolution);
+        assert!(message.contains(words), "{words}: {message}");
+        assert!(!message.contains("clear key"), "{message}");
+        // An account that already exists stays in use.
+        assert_eq!(external(&resolution).key, None);
+    }
+}
+
+#[test]
+fn controller_with_hook_requests_with_dns() {
+    let staged = "termsAgreed: true, challenge: DNS01}, rollout: {stages: [{hosts: 1}]";
+    let mut options = options(staged);
+    options.resolved_for = ResolvedFor::Cluster;
+    options.has_acme_dns_hook = true;
+    let wildcard = LISTENERS.replace("hostname: a.test", "hostname: '*.a.test'");
+    let resolution = found(&annotated(&wildcard, "true", ""), &options);
+    let request = &resolution.certificate_requests[&NamespacedName::new("web", "pair")];
+    let names = ["*.a.test".to_owned(), "b.test".to_owned()];
+    assert_eq!(request.hostnames, names.into());
+    assert!(request.parents.is_empty());
 }

@@ -30,10 +30,40 @@ pub struct AcmeSettings {
     pub email: Option<String>,
     /// True if you agree to the CA's terms of service. Nothing is ordered otherwise.
     pub terms_agreed: Option<bool>,
-    /// `HTTP01`, the default, needs an HTTP listener that clients reach at port 80. `DNS01` works
-    /// only on hosts with manifests, and needs their setting `acme-dns-hook`.
+    /// `HTTP01`, the default, needs an HTTP listener that clients reach at port 80. `DNS01` needs a
+    /// program that changes DNS records: `acme-dns-hook` of the host, or of the controller.
     pub challenge: Option<AcmeChallenge>,
     /// CA certificates (PEM) for the directory's server. The default is the system's.
     #[schemars(length(max = 65536))]
     pub ca_bundle: Option<String>,
+    /// Your account with the CA, to which the ACME account is bound (RFC 8555, section 7.3.4). Some
+    /// CAs require it.
+    pub external_account: Option<AcmeExternalAccount>,
+}
+
+/// An account with a CA, and its key.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AcmeExternalAccount {
+    /// Identifier of the key, from the CA.
+    #[serde(rename = "keyID")]
+    #[schemars(length(min = 1, max = 1024))]
+    pub key_id: String,
+    /// Secret whose `key` is the HMAC key, in base64url as the CA shows it.
+    pub secret_ref: AcmeSecretRef,
+}
+
+/// The Secret with the key of an external account.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+pub struct AcmeSecretRef {
+    /// Name of the Secret.
+    #[schemars(
+        length(max = 253),
+        regex(pattern = r"^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$")
+    )]
+    pub name: String,
+    /// Namespace of the Secret. The default is the SesameConfiguration's; any other needs a
+    /// ReferenceGrant.
+    #[schemars(length(max = 63), regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
+    pub namespace: Option<String>,
 }

@@ -20,22 +20,18 @@ const REST: Duration = Duration::from_millis(200);
 /// Maximum number of bytes of the output that appear in a message.
 const MAX_OUTPUT: u64 = 1024;
 
+/// The operator's program.
 #[derive(Clone, Debug)]
-pub(super) struct DnsHook(pub(super) PathBuf);
+pub struct DnsHook(pub PathBuf);
 
 impl DnsHook {
     /// Runs `PROGRAM ACTION NAME VALUE`, where the name is the record's.
-    pub(super) async fn run(
-        &self,
-        action: &str,
-        hostname: &str,
-        value: &str,
-    ) -> Result<(), String> {
+    pub async fn run(&self, action: &str, hostname: &str, value: &str) -> Result<(), String> {
         let Self(program) = self;
         let shown = program.display();
         if !program.is_absolute() {
             return Err(format!(
-                "acme-dns-hook {shown}: expected an absolute path; correct it in this host's settings"
+                "acme-dns-hook {shown}: expected an absolute path; correct the setting"
             ));
         }
         let record = format!("_acme-challenge.{hostname}");
