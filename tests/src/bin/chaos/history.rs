@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use super::probe::Loss;
 use super::schedule::Fault;
 
 /// Faults that ended this long before a violation are printed with it.
@@ -52,13 +53,38 @@ impl History {
         self.entries.len()
     }
 
-    /// Returns true if a host's Envoy was killed or frozen at any time between `from` and `until`,
-    /// or shortly before.
-    pub(crate) fn explains(&self, host: usize, from: Duration, until: Duration) -> bool {
+    /// Returns true if a fault explains a loss on this host between `from` and `until`.
+    pub(crate) fn explains(
+        &self,
+        loss: Loss,
+        host: usize,
+        from: Duration,
+        until: Duration,
+    ) -> bool {
+        let mut entries = self.entries.iter().filter(|entry| {
+            let is_past = self.recovered_by(host, entry) < from;
+            entry.began <= until && !is_past
+        });
+        entries.any(|entry| match loss {
+            Loss::Leak => false,
+            Loss::Request => entry.fault.envoy() == Some(host),
+            Loss::TcpConnection => {
+                entry.fault.envoy() == Some(host) || entry.fault.replaces() == Some(host)
+            }
+            Loss::Http3Connection => {
+                let is_interrupted = || self.is_interrupted(host, entry);
+                entry.fault.envoy() == Some(host)
+                    || entry.fault.replaces() == Some(host) && is_interrupted()
+            }
+        })
+    }
+
+    /// Returns true if the agent may have stopped while it replaced an Envoy.
+    fn is_interrupted(&self, host: usize, replacement: &Entry) -> bool {
         self.entries.iter().any(|entry| {
-            entry.fault.envoy() == Some(host)
-                && entry.began <= until
-                && self.recovered_by(host, entry) >= from
+            entry.fault.agent() == Some(host)
+                && entry.began <= self.with_grace(replacement)
+                && self.with_grace(entry) >= replacement.began
         })
     }
 
@@ -112,6 +138,7 @@ impl History {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::schedule::Strategy;
 
     fn history(faults: &[(Fault, u64, Option<u64>)]) -> History {
         let mut history = History::new(Duration::from_secs(5));
@@ -124,8 +151,13 @@ mod tests {
         history
     }
 
+    fn explains(history: &History, loss: Loss, host: usize, from: u64, until: u64) -> bool {
+        let [from, until] = [from, until].map(Duration::from_secs);
+        history.explains(loss, host, from, until)
+    }
+
     fn explained(history: &History, host: usize, from: u64, until: u64) -> bool {
-        history.explains(host, Duration::from_secs(from), Duration::from_secs(until))
+        explains(history, Loss::Request, host, from, until)
     }
 
     #[test]
@@ -160,6 +192,29 @@ mod tests {
         assert!(explained(&history, 1, 30, 31), "second one in its grace");
         assert!(!explained(&history, 1, 32, 33));
         assert!(!explained(&history, 1, 41, 42));
+    }
+
+    #[test]
+    fn replaced_envoy_explains_lost_tcp_connection() {
+        let replaced = (Fault::ReplaceEnvoy(1, Strategy::Hot), 10, Some(12));
+        let history = history(&[replaced]);
+        assert!(explains(&history, Loss::TcpConnection, 1, 15, 16));
+        assert!(!explains(&history, Loss::TcpConnection, 1, 20, 21));
+        for loss in [Loss::Request, Loss::Http3Connection, Loss::Leak] {
+            assert!(!explains(&history, loss, 1, 15, 16), "{loss:?}");
+        }
+    }
+
+    #[test]
+    fn interrupted_handover_explains_lost_http3_connection() {
+        let history = history(&[
+            (Fault::ReplaceEnvoy(1, Strategy::Handover), 10, Some(12)),
+            (Fault::KillAgent(1), 11, Some(13)),
+            (Fault::KillAgent(1), 40, Some(41)),
+        ]);
+        assert!(explains(&history, Loss::Http3Connection, 1, 12, 13));
+        assert!(!explains(&history, Loss::Request, 1, 12, 13));
+        assert!(!explains(&history, Loss::Http3Connection, 1, 41, 42));
     }
 
     #[test]

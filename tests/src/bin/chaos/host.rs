@@ -19,8 +19,8 @@ use sesame_tests::envoy::{envoy_binary, older_envoy_binary};
 use sesame_tests::processes;
 
 use super::link::Link;
-use super::load::Probe;
 use super::objects;
+use super::probe::Probe;
 use super::programs::Programs;
 use super::schedule::Disk;
 
@@ -103,24 +103,29 @@ impl Host {
 
     /// Returns the requests of the load.
     pub(crate) fn probes(&self, trust: &Arc<RootCertStore>) -> Vec<Probe> {
-        let get = |host| self.agent.get(80, host, "/");
-        let secure = self.agent.get(443, objects::SECURE, "/");
+        let get = |host| self.agent.get(objects::HTTP, host, "/");
+        let secure = self.agent.get(objects::HTTPS, objects::SECURE, "/");
         let secure = secure.tls(objects::SECURE, trust);
-        [
-            (get(objects::STEADY), 200),
-            (get(objects::MOVING), 200),
-            (secure.clone(), 200),
-            (get(objects::GUARDED), 403),
-            (secure.http2(), 200),
+        let over_http3 = Probe::Http3 {
+            server: self.agent.address(objects::HTTP3),
+            host: objects::SECURE.to_owned(),
+            trust: Arc::clone(trust),
+        };
+        vec![
+            Probe::Http(get(objects::STEADY), 200),
+            Probe::Http(get(objects::MOVING), 200),
+            Probe::Http(secure.clone(), 200),
+            Probe::Http(get(objects::GUARDED), 403),
+            Probe::Http(secure.http2(), 200),
+            Probe::Tcp(self.agent.address(objects::TCP)),
+            over_http3,
         ]
-        .map(|(request, expected)| Probe { request, expected })
-        .into()
     }
 
     /// Returns a request that succeeds only if the host serves this version of the marker.
     pub(crate) fn marker(&self, version: &str) -> Request {
         let path = format!("/{version}");
-        let request = self.agent.get(80, objects::MARKER, &path);
+        let request = self.agent.get(objects::HTTP, objects::MARKER, &path);
         request.timeout(MARKER_TIMEOUT)
     }
 

@@ -21,6 +21,9 @@ const KEY_HEADER: usize = 48;
 /// Hosts report only the start of a revision.
 const REVISION: usize = 12;
 
+/// Each has an Envoy on each host.
+const GATEWAYS: usize = 2;
+
 /// A broken invariant.
 #[derive(Clone, Debug)]
 pub(crate) struct Broken {
@@ -114,16 +117,17 @@ fn outdated_report(host: &str, status: &Value, newest: &str) -> Option<Broken> {
     })
 }
 
-/// Returns hosts with more or less than one Envoy, with an Envoy that was not upgraded, or with
+/// Returns hosts with more or less than one Envoy per Gateway, with an Envoy that was not upgraded, or with
 /// zombies.
 pub(crate) fn processes(stage: &Stage) -> Vec<Broken> {
     let mut found = Vec::new();
     for host in &stage.hosts {
         let all = processes::below(&host.files());
         let envoys = host.agent.envoy_pids();
-        if let [envoy] = envoys[..] {
-            if !host.is_envoy_current(envoy) {
-                let what = "the Envoy does not run the installed binary";
+        if envoys.len() == GATEWAYS {
+            let outdated = envoys.iter().filter(|pid| !host.is_envoy_current(**pid));
+            for pid in outdated {
+                let what = format!("Envoy {pid} does not run the installed binary");
                 found.push(broken(&host.name, what));
             }
         } else {
@@ -134,7 +138,7 @@ pub(crate) fn processes(stage: &Stage) -> Vec<Broken> {
             found.push(broken(
                 &host.name,
                 format!(
-                    "{} Envoys instead of one: {}",
+                    "{} Envoys instead of {GATEWAYS}: {}",
                     envoys.len(),
                     lines.join(", ")
                 ),

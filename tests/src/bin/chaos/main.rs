@@ -10,6 +10,7 @@ mod invariants;
 mod link;
 mod load;
 mod objects;
+mod probe;
 mod programs;
 mod report;
 mod run;

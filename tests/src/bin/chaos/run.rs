@@ -1,9 +1,6 @@
 //! The rounds: faults, then a quiet phase in which the invariants must hold.
 
-use std::net::SocketAddr;
 use std::time::{Duration, Instant};
-
-use sesame_tests::backend::Backend;
 
 use super::Args;
 use super::faults::Faults;
@@ -79,8 +76,7 @@ impl Run {
     pub(crate) async fn start(args: Args, programs: Programs) -> anyhow::Result<Self> {
         let stage = Stage::start(programs).await?;
         let load = Load::start(&stage.probes());
-        let backends: Vec<SocketAddr> = stage.backends.iter().map(Backend::address).collect();
-        let world = World::start(stage.client.clone(), backends, args.seed);
+        let world = World::start(stage.client.clone(), stage.backends.clone(), args.seed);
         let history = History::new(Duration::from_secs(args.grace));
         Ok(Self {
             args,

@@ -120,7 +120,7 @@ enum Target {
 
 impl Fault {
     /// Returns the host whose Envoy this fault kills or freezes. Only these faults may fail
-    /// requests.
+    /// requests over connections of their own.
     pub(crate) fn envoy(self) -> Option<usize> {
         match self {
             Self::KillEnvoy(host) | Self::FreezeEnvoy(host) => Some(host),
@@ -137,6 +137,27 @@ impl Fault {
             | Self::ReplaceEnvoy(host, _)
             | Self::UpgradeEnvoy(host)
             | Self::Fill(host, _) => Some(host),
+            _ => None,
+        }
+    }
+
+    /// Returns the host whose Envoy this fault may replace.
+    pub(crate) fn replaces(self) -> Option<usize> {
+        match self {
+            // An upgraded agent restarts an Envoy with another bootstrap.
+            Self::ReplaceEnvoy(host, _) | Self::UpgradeEnvoy(host) | Self::UpgradeAgent(host) => {
+                Some(host)
+            }
+            _ => None,
+        }
+    }
+
+    /// Returns the host whose agent this fault stops.
+    pub(crate) fn agent(self) -> Option<usize> {
+        match self {
+            Self::KillAgent(host) | Self::FreezeAgent(host) | Self::UpgradeAgent(host) => {
+                Some(host)
+            }
             _ => None,
         }
     }

@@ -12,13 +12,14 @@ use sesame_tests::cluster::{Channel, Client, TestCluster, User};
 use sesame_tests::controller::{ControllerUnderTest, NAMESPACE, deployed, give_rights};
 use sesame_tests::network;
 use sesame_tests::reports::allow_hosts;
-use sesame_tests::wait::{eventually, holds};
+use sesame_tests::streams::echo_at;
+use sesame_tests::wait::eventually;
 use tempfile::TempDir;
 
 use super::host::Host;
 use super::link::Link;
-use super::load::Probe;
-use super::objects;
+use super::objects::{self, Backends};
+use super::probe::{Failed, Probe};
 use super::programs::Programs;
 use super::schedule::{CONTROLLERS, HOSTS};
 
@@ -43,9 +44,10 @@ pub(crate) struct Stage {
     pub(crate) authority: Authority,
     /// The certificate's Secret, as it should be.
     pub(crate) secret: Value,
-    pub(crate) backends: Vec<Backend>,
+    pub(crate) backends: Backends,
     /// True while a fault keeps the API server or etcd from running.
     pub(crate) are_servers_down: bool,
+    _servers: Vec<Backend>,
     _directory: TempDir,
 }
 
@@ -59,14 +61,18 @@ impl Stage {
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         allow_hosts(&cluster, &names).await;
 
-        let mut backends = Vec::new();
+        let anywhere = (network::BACKENDS, 0).into();
+        let mut servers = Vec::new();
         for name in BACKENDS {
-            let backend = Backend::start_at(name, (network::BACKENDS, 0).into()).await;
-            backends.push(backend.context("a backend")?);
+            let server = Backend::start_at(name, anywhere).await;
+            servers.push(server.context("a backend")?);
         }
-        let addresses: Vec<_> = backends.iter().map(Backend::address).collect();
+        let backends = Backends {
+            http: servers.iter().map(Backend::address).collect(),
+            tcp: vec![echo_at(anywhere, None).await, echo_at(anywhere, None).await],
+        };
         let authority = Authority::new("chaos");
-        let (objects, secret) = objects::first(&authority, &addresses);
+        let (objects, secret) = objects::first(&authority, &backends);
         cluster.apply_all(&objects).await;
         // An object that the API server refuses would test nothing.
         for object in objects::later() {
@@ -108,6 +114,7 @@ impl Stage {
             secret,
             backends,
             are_servers_down: false,
+            _servers: servers,
             _directory: directory,
         };
         stage.wait_served().await;
@@ -123,12 +130,12 @@ impl Stage {
 
     async fn wait_served(&self) {
         for (host, probes) in self.hosts.iter().zip(self.probes()) {
-            for Probe { request, expected } in probes {
-                let what = format!("{} serves {request}", host.name);
+            for probe in probes {
+                let what = format!("{} serves {probe}", host.name);
                 eventually(&what, TEST_TIMEOUT, async || {
-                    let reply = request.send().await.map_err(|e| format!("{e:#}"))?;
-                    holds(reply.status == expected, || {
-                        format!("status {}\n{}", reply.status, host.agent.log_tail())
+                    let sent = probe.send(&mut None).await;
+                    sent.map_err(|Failed { cause, .. }| {
+                        format!("{cause}\n{}", host.agent.log_tail())
                     })
                 })
                 .await;
