@@ -138,7 +138,7 @@ impl History {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::schedule::Strategy;
+    use crate::schedule::{Disk, Slowness, Strategy};
 
     fn history(faults: &[(Fault, u64, Option<u64>)]) -> History {
         let mut history = History::new(Duration::from_secs(5));
@@ -171,10 +171,15 @@ mod tests {
     }
 
     #[test]
-    fn agent_fault_explains_no_failure() {
+    fn agent_or_disk_fault_explains_no_failure() {
         let history = history(&[
             (Fault::KillAgent(1), 10, Some(20)),
             (Fault::FreezeAgent(1), 30, None),
+            (
+                Fault::SlowDisk(1, Disk::Runtime, Slowness::Hanging),
+                30,
+                None,
+            ),
         ]);
         assert!(!explained(&history, 1, 12, 13));
         assert!(!explained(&history, 1, 40, 41));

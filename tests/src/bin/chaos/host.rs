@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context as _, ensure};
+use anyhow::Context as _;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use rustls::RootCertStore;
@@ -23,15 +23,16 @@ use super::objects;
 use super::probe::Probe;
 use super::programs::Programs;
 use super::schedule::Disk;
+use super::volume::{Images, Volume};
 
-/// Large enough for the logs of an hour, small enough to fill quickly.
-const DISK: &str = "size=32m,mode=700";
 const MARKER_TIMEOUT: Duration = Duration::from_secs(2);
-const FILLER: &str = "filler";
 
 /// A host of the run.
 pub(crate) struct Host {
     pub(crate) name: String,
+    // These are unmounted before the agent's directory is removed.
+    state: Volume,
+    runtime: Volume,
     pub(crate) agent: AgentUnderTest,
     pub(crate) clock: Clock,
     pub(crate) link: Link,
@@ -48,7 +49,7 @@ impl Host {
         number: usize,
         beside: Option<&AgentUnderTest>,
         (link, kubeconfig): (Link, &str),
-        directory: &Path,
+        (directory, images): (&Path, &Images),
         programs: &Programs,
     ) -> anyhow::Result<Self> {
         let name = format!("host-{number}");
@@ -84,10 +85,9 @@ impl Host {
             None => setup.prepare(),
             Some(first) => setup.prepare_beside(first),
         };
-        for directory in [agent.state(), agent.runtime()] {
-            mount(&directory)?;
-        }
         let mut host = Self {
+            state: Volume::mount(agent.state(), images)?,
+            runtime: Volume::mount(agent.runtime(), images)?,
             name,
             agent,
             clock,
@@ -129,30 +129,11 @@ impl Host {
         request.timeout(MARKER_TIMEOUT)
     }
 
-    /// Writes to a disk until it is full.
-    pub(crate) fn fill(&self, disk: Disk) -> anyhow::Result<()> {
-        let path = self.mounted(disk).join(FILLER);
-        let mut file = File::create(&path).context("a filler")?;
-        let chunk = vec![1; 64 << 10];
-        loop {
-            match file.write_all(&chunk) {
-                Ok(()) => {}
-                Err(error) if error.kind() == std::io::ErrorKind::StorageFull => return Ok(()),
-                Err(error) => return Err(error).context("fill a disk"),
-            }
-        }
-    }
-
-    /// Frees the disk again.
-    pub(crate) fn free(&self, disk: Disk) {
-        // A disk without the file is free already.
-        let _ = std::fs::remove_file(self.mounted(disk).join(FILLER));
-    }
-
-    fn mounted(&self, disk: Disk) -> PathBuf {
+    /// Returns the file system that stands for a disk.
+    pub(crate) fn volume(&mut self, disk: Disk) -> &mut Volume {
         match disk {
-            Disk::State => self.agent.state(),
-            Disk::Runtime => self.agent.runtime(),
+            Disk::State => &mut self.state,
+            Disk::Runtime => &mut self.runtime,
         }
     }
 
@@ -210,22 +191,11 @@ impl Host {
 
 impl Drop for Host {
     fn drop(&mut self) {
+        // A process that waits for a frozen disk cannot be killed.
+        self.state.speed_up();
+        self.runtime.speed_up();
         processes::kill_below(&self.files());
-        for directory in [self.agent.state(), self.agent.runtime()] {
-            let unmounted = Command::new("umount").arg("-l").arg(directory).status();
-            unmounted.expect("umount runs");
-        }
     }
-}
-
-fn mount(directory: &Path) -> anyhow::Result<()> {
-    let status = Command::new("mount")
-        .args(["-t", "tmpfs", "-o", DISK, "tmpfs"])
-        .arg(directory)
-        .status()
-        .context("mount runs")?;
-    ensure!(status.success(), "mount {}: {status}", directory.display());
-    Ok(())
 }
 
 /// A symbolic link stands for an installed binary, because copies are large.

@@ -16,6 +16,7 @@ mod report;
 mod run;
 mod schedule;
 mod stage;
+mod volume;
 mod world;
 mod writes;
 
@@ -93,7 +94,7 @@ fn main() -> anyhow::Result<ExitCode> {
         list(&args);
         return Ok(ExitCode::SUCCESS);
     }
-    network::enter_own().context("a private network namespace")?;
+    network::enter_own_with_privileges().context("a private network namespace")?;
     enter_own_mounts().context("a private mount namespace")?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -129,6 +130,9 @@ async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let mut terminated = signal(SignalKind::terminate())?;
     let seed = args.seed;
     println!("seed {seed}; starting a cluster, controllers and hosts");
+    if !volume::can_be_slow() {
+        println!("disks are never slow, because only root can freeze file systems");
+    }
     let programs = Programs::find(args.older.as_deref())?;
     let whole = async {
         let mut run = Run::start(args, programs).await?;

@@ -22,6 +22,7 @@ use super::objects::{self, Backends};
 use super::probe::{Failed, Probe};
 use super::programs::Programs;
 use super::schedule::{CONTROLLERS, HOSTS};
+use super::volume::Images;
 
 const BACKENDS: [&str; 3] = ["one", "two", "three"];
 
@@ -48,6 +49,7 @@ pub(crate) struct Stage {
     /// True while a fault keeps the API server or etcd from running.
     pub(crate) are_servers_down: bool,
     _servers: Vec<Backend>,
+    _images: Images,
     _directory: TempDir,
 }
 
@@ -55,6 +57,7 @@ impl Stage {
     /// Starts everything, and waits until all hosts serve.
     pub(crate) async fn start(programs: Programs) -> anyhow::Result<Self> {
         let directory = tempfile::Builder::new().prefix("sesame-chaos-").tempdir()?;
+        let images = Images::mount(directory.path().join("images"))?;
         let cluster = deployed(Channel::Standard).await;
         give_rights(&cluster, "agent/rbac.yaml").await;
         let names: Vec<String> = (0..HOSTS).map(|number| format!("host-{number}")).collect();
@@ -100,7 +103,9 @@ impl Stage {
             let link = Link::start(address).await?;
             let own = kubeconfig.replace(&server, &format!("https://{}", link.address()));
             let beside = hosts.first().map(|first| &first.agent);
-            let host = Host::start(number, beside, (link, &own), directory.path(), &programs)?;
+            let link = (link, own.as_str());
+            let places = (directory.path(), &images);
+            let host = Host::start(number, beside, link, places, &programs)?;
             hosts.push(host);
         }
         let client = Arc::new(cluster.client(&User::Admin).await);
@@ -115,6 +120,7 @@ impl Stage {
             backends,
             are_servers_down: false,
             _servers: servers,
+            _images: images,
             _directory: directory,
         };
         stage.wait_served().await;
