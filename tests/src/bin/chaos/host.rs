@@ -122,10 +122,22 @@ impl Host {
         ]
     }
 
-    /// Returns a request that succeeds only if the host serves this version of the marker.
-    pub(crate) fn marker(&self, version: &str) -> Request {
-        let path = format!("/{version}");
-        let request = self.agent.get(objects::HTTP, objects::MARKER, &path);
+    /// Returns a request that succeeds only if the host serves this version of a Gateway's marker.
+    pub(crate) fn marker(
+        &self,
+        gateway: &str,
+        version: &str,
+        trust: &Arc<RootCertStore>,
+    ) -> Request {
+        let get = |port| {
+            self.agent
+                .get(port, objects::MARKER, &format!("/{version}"))
+        };
+        let request = if gateway == objects::SECOND {
+            get(objects::HTTP3).tls(objects::SECURE, trust)
+        } else {
+            get(objects::HTTP)
+        };
         request.timeout(MARKER_TIMEOUT)
     }
 

@@ -63,11 +63,15 @@ pub(crate) struct Args {
     /// only every ten seconds.
     #[arg(long, default_value_t = 20)]
     report: u64,
+    /// Seconds from the end of a round's last fault until a staged revision has reached all hosts,
+    /// which have reported it. Each stage waits for its hosts' reports.
+    #[arg(long, default_value_t = 60)]
+    rollout: u64,
     /// Seconds after a kill or a freeze of an Envoy in which requests may fail.
     #[arg(long, default_value_t = 10)]
     grace: u64,
     /// Directory with older programs: upgrades alternate between them and the current ones.
-    #[arg(long, env = "CHAOS_OLDER")]
+    #[arg(long)]
     older: Option<PathBuf>,
     /// Print the faults without running them.
     #[arg(long)]

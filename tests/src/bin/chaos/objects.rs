@@ -23,7 +23,7 @@ pub(crate) const HTTP3: u16 = 8443;
 const EXTRA: u16 = 81;
 /// All Gateway ports.
 pub(crate) const PORTS: [u16; 5] = [HTTP, HTTPS, TCP, HTTP3, EXTRA];
-/// A Gateway with HTTP/3, whose Envoys are therefore never restarted hot.
+/// A Gateway with staged rollouts, and with HTTP/3. Its Envoys are therefore never restarted hot.
 pub(crate) const SECOND: &str = "second";
 /// Its route never changes.
 pub(crate) const STEADY: &str = "steady.test";
@@ -33,7 +33,7 @@ pub(crate) const MOVING: &str = "moving.test";
 pub(crate) const SECURE: &str = "secure.test";
 /// An `AccessPolicy` denies all requests.
 pub(crate) const GUARDED: &str = "guarded.test";
-/// Its route has the number of the round.
+/// Its routes have the number of the round.
 pub(crate) const MARKER: &str = "marker.test";
 /// The certificate's Secret.
 pub(crate) const PAIR: &str = "pair";
@@ -41,9 +41,6 @@ pub(crate) const PAIR: &str = "pair";
 pub(crate) const SERVICES: [&str; 2] = ["a", "b"];
 /// The Service for TCP.
 pub(crate) const ECHO: &str = "echo";
-
-pub(crate) const GATEWAY_PATH: &str =
-    "/apis/gateway.networking.k8s.io/v1/namespaces/default/gateways/edge";
 
 /// A path expression that Sesame and Rust accept, but not Envoy's RE2.
 const REJECTED_BY_ENVOY: &str = "(?x)a";
@@ -103,7 +100,7 @@ pub(crate) fn first(authority: &Authority, backends: &Backends) -> (Vec<Value>, 
     objects.push(on_listener(plain_route("secure", SECURE, "a"), "https"));
     objects.push(over_http3(0));
     objects.push(over_tcp());
-    objects.push(marker("start"));
+    objects.extend(markers("start"));
     (objects, secret)
 }
 
@@ -126,7 +123,8 @@ pub(crate) fn edge_gateway(extra: bool) -> Value {
 
 /// Returns [`SECOND`] with its class and configuration.
 fn second() -> Vec<Value> {
-    let spec = json!({"edge": {"http3": {"mode": "Enabled"}}});
+    let stages = json!([{"hosts": 1, "bake": "1s"}, {"percent": 60, "bake": "1s"}]);
+    let spec = json!({"edge": {"http3": {"mode": "Enabled"}}, "rollout": {"stages": stages}});
     let [parameters, class] = class_with_parameters(SECOND, SECOND, &spec);
     let listeners = [https_listener("https", HTTP3, "", PAIR)];
     vec![parameters, class, gateway(SECOND, &listeners)]
@@ -183,10 +181,13 @@ pub(crate) fn extra(index: u64, service: usize) -> Value {
     plain_route(&name, &format!("{name}.test"), SERVICES[service])
 }
 
-/// Returns a route with a path that only this version has.
-pub(crate) fn marker(version: &str) -> Value {
-    let matches = [path("Exact", &format!("/{version}"))];
-    http_route("marker", &[MARKER], &[rule_to("a", &matches)])
+/// Returns a route of each Gateway with a path that only this version has.
+pub(crate) fn markers(version: &str) -> [Value; 2] {
+    let marker = |name: &str| {
+        let matches = [path("Exact", &format!("/{version}"))];
+        http_route(name, &[MARKER], &[rule_to("a", &matches)])
+    };
+    [marker("marker"), on_second(marker("second-marker"))]
 }
 
 /// Returns an invalid object.
