@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::probe::Loss;
-use super::schedule::Fault;
+use super::schedule::{Disk, Fault};
 
 /// Faults that ended this long before a violation are printed with it.
 const LOOK_BACK: Duration = Duration::from_secs(10);
@@ -72,9 +72,10 @@ impl History {
                 entry.fault.envoy() == Some(host) || entry.fault.replaces() == Some(host)
             }
             Loss::Http3Connection => {
-                let is_interrupted = || self.is_interrupted(host, entry);
+                let is_lossy =
+                    || self.is_interrupted(host, entry) || self.follows_full_disk(host, entry);
                 entry.fault.envoy() == Some(host)
-                    || entry.fault.replaces() == Some(host) && is_interrupted()
+                    || entry.fault.replaces() == Some(host) && is_lossy()
             }
         })
     }
@@ -85,6 +86,26 @@ impl History {
             entry.fault.agent() == Some(host)
                 && entry.began <= self.with_grace(replacement)
                 && self.with_grace(entry) >= replacement.began
+        })
+    }
+
+    /// Returns true if the runtime directory may have been full when the replaced Envoy started. The
+    /// agent then cannot record the order of its sockets.
+    fn follows_full_disk(&self, host: usize, replacement: &Entry) -> bool {
+        let mut entries = self.entries.iter();
+        let started = entries.rfind(|entry| {
+            let is_start = match entry.fault {
+                Fault::UpgradeAgent(_) => false,
+                fault => fault.envoy() == Some(host) || fault.replaces() == Some(host),
+            };
+            is_start && entry.began < replacement.began
+        });
+        started.is_some_and(|started| {
+            self.entries.iter().any(|entry| {
+                entry.fault == Fault::Fill(host, Disk::Runtime)
+                    && entry.began <= self.recovered_by(host, started)
+                    && self.with_grace(entry) >= started.began
+            })
         })
     }
 
@@ -138,7 +159,7 @@ impl History {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::schedule::{Disk, Slowness, Strategy};
+    use crate::schedule::{Slowness, Strategy};
 
     fn history(faults: &[(Fault, u64, Option<u64>)]) -> History {
         let mut history = History::new(Duration::from_secs(5));
@@ -220,6 +241,19 @@ mod tests {
         assert!(explains(&history, Loss::Http3Connection, 1, 12, 13));
         assert!(!explains(&history, Loss::Request, 1, 12, 13));
         assert!(!explains(&history, Loss::Http3Connection, 1, 41, 42));
+    }
+
+    #[test]
+    fn full_disk_explains_connection_lost_at_next_handover() {
+        let handover = |host| Fault::ReplaceEnvoy(host, Strategy::Handover);
+        let history = history(&[
+            (Fault::Fill(1, Disk::Runtime), 5, Some(15)),
+            (handover(1), 10, Some(12)),
+            (handover(1), 40, Some(42)),
+            (handover(1), 70, Some(72)),
+        ]);
+        assert!(explains(&history, Loss::Http3Connection, 1, 41, 42));
+        assert!(!explains(&history, Loss::Http3Connection, 1, 71, 72));
     }
 
     #[test]

@@ -103,6 +103,7 @@ impl Host {
 
     /// Returns the requests of the load.
     pub(crate) fn probes(&self, trust: &Arc<RootCertStore>) -> Vec<Probe> {
+        let http = |request, expected| Probe::Http(Box::new(request), expected);
         let get = |host| self.agent.get(objects::HTTP, host, "/");
         let secure = self.agent.get(objects::HTTPS, objects::SECURE, "/");
         let secure = secure.tls(objects::SECURE, trust);
@@ -112,11 +113,11 @@ impl Host {
             trust: Arc::clone(trust),
         };
         vec![
-            Probe::Http(get(objects::STEADY), 200),
-            Probe::Http(get(objects::MOVING), 200),
-            Probe::Http(secure.clone(), 200),
-            Probe::Http(get(objects::GUARDED), 403),
-            Probe::Http(secure.http2(), 200),
+            http(get(objects::STEADY), 200),
+            http(get(objects::MOVING), 200),
+            http(secure.clone(), 200),
+            http(get(objects::GUARDED), 403),
+            http(secure.http2(), 200),
             Probe::Tcp(self.agent.address(objects::TCP)),
             over_http3,
         ]

@@ -109,7 +109,10 @@ impl Worker {
         let Err(Failed { loss, cause }) = result else {
             return Ok(());
         };
-        let connection = if self.keep { "kept" } else { "new" };
+        let connection = match used {
+            Some(used) => format!("kept connection, used {:?} before", began - used),
+            None => "new connection".to_owned(),
+        };
         self.failures.send(Failure {
             host: self.host,
             from: match loss {
@@ -118,7 +121,7 @@ impl Worker {
                 Loss::Http3Connection | Loss::TcpConnection => used.unwrap_or(began),
             },
             until: Instant::now(),
-            what: format!("{probe} over a {connection} connection"),
+            what: format!("{probe} over a {connection}"),
             cause,
             loss,
         })

@@ -15,16 +15,16 @@ use tokio::time::timeout;
 
 /// A failure takes at most this long.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Envoy keeps an idle HTTP/3 connection only while it drains, so another one is opened after this
-/// pause.
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// An Envoy that was replaced asks clients to reconnect in the last second before it exits, so a
+/// connection that was not used for this long may be closed at any moment.
+const LONGEST_PAUSE: Duration = Duration::from_millis(800);
 const MESSAGE: [u8; 4] = *b"ping";
 
 /// A request that is repeated.
 #[derive(Clone)]
 pub(crate) enum Probe {
     /// HTTP/1.1 or HTTP/2, and the only accepted status.
-    Http(Request, u16),
+    Http(Box<Request>, u16),
     /// HTTP/3, which gets status 200.
     Http3 {
         server: SocketAddr,
@@ -165,11 +165,10 @@ impl fmt::Display for Probe {
 
 impl Kept {
     async fn is_usable(&mut self) -> bool {
+        let is_recent = self.used.elapsed() < LONGEST_PAUSE;
         match &mut self.connection {
-            Connection::Http(connection) => connection.is_open().await,
-            Connection::Http3(connection) => {
-                connection.is_open() && self.used.elapsed() < LONGEST_PAUSE
-            }
+            Connection::Http(connection) => is_recent && connection.is_open().await,
+            Connection::Http3(connection) => is_recent && connection.is_open(),
             // Only a cut closes it.
             Connection::Tcp(_) => true,
         }
@@ -203,14 +202,13 @@ async fn over_http3(
     kept: Option<http3::Connection>,
 ) -> Result<(http3::Connection, Reply)> {
     let client = IpAddr::V4(Ipv4Addr::LOCALHOST);
-    let mut connection = match kept {
-        Some(connection) => connection,
-        None => {
-            let opened = http3::Connection::open(client, server, host, trust);
-            timeout(PATIENCE, opened)
-                .await
-                .context("no handshake in time")??
-        }
+    let mut connection = if let Some(connection) = kept {
+        connection
+    } else {
+        let opened = http3::Connection::open(client, server, host, trust);
+        timeout(PATIENCE, opened)
+            .await
+            .context("no handshake in time")??
     };
     let reply = timeout(PATIENCE, connection.get(host, "/")).await;
     let reply = reply.context("no response in time")??;
