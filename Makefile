@@ -92,8 +92,10 @@ test-spire: envoy spire programs ## Test certificate renewal by SPIRE under load
 	SPIRE_TOOLS=$(SPIRE_TOOLS) $(TEST) --test tls -- --ignored --nocapture spire::
 soak: nextest envoy programs ## Run the long form of all tests under load, and print a table of the results (an hour)
 	@tests/soak.sh $(NEXTEST_RUN)
-chaos: envoy older-envoy kube programs ## Random faults under load for CHAOS_SECONDS=3600, replayable by SESAME_SEED=1; CHAOS_FLAGS=--help lists options
-	@CHAOS_SECONDS=$(or $(CHAOS_SECONDS),3600) SESAME_SEED=$(or $(SESAME_SEED),1) GOGC=400 tests/machine.sh target/debug/chaos $(CHAOS_FLAGS)
+chaos: envoy older-envoy kube programs ## Random faults under load for CHAOS_SECONDS=3600, replayable by SESAME_SEED=1; CHAOS_OLDER=v1.0.0 upgrades from a version; CHAOS_FLAGS=--help lists options
+	@$(if $(CHAOS_OLDER),older=$$(CARGO="$(CARGO)" tests/older.sh $(CHAOS_OLDER)) &&) \
+	  CHAOS_SECONDS=$(or $(CHAOS_SECONDS),3600) SESAME_SEED=$(or $(SESAME_SEED),1) GOGC=400 \
+	  tests/machine.sh target/debug/chaos $(if $(CHAOS_OLDER),--older "$$older") $(CHAOS_FLAGS)
 fuzz: ## Fuzz everything that the agent reads (FUZZ_SECONDS=600, SESAME_SEED=1), then run fuzz-explain
 	FUZZ_SECONDS=$(or $(FUZZ_SECONDS),600) $(CARGO) test --locked --package sesame-tests --test fuzz -- --nocapture
 	@$(MAKE) fuzz-explain

@@ -9,14 +9,9 @@ if [ $# = 0 ]; then
   exit 2
 fi
 : "${CARGO:=cargo}"
-skew=$PWD/target/skew
 OLDER_VERSIONS=
 for revision in "$@"; do
-  tree=$skew/sources/$revision programs=$skew/programs/$revision
-  [ -d "$tree" ] || git worktree add --detach "$tree" "$revision"
-  (cd "$tree" && CARGO_TARGET_DIR=$skew/build "$CARGO" build --locked --workspace --bins)
-  mkdir -p "$programs"
-  cp "$skew/build/debug/sesame-agent" "$skew/build/debug/sesame-controller" "$programs/"
+  programs=$(tests/older.sh "$revision")
   OLDER_VERSIONS=${OLDER_VERSIONS:+$OLDER_VERSIONS:}$programs
 done
 export OLDER_VERSIONS

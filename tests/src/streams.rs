@@ -2,7 +2,7 @@
 //! connection is cut, and reconnects.
 
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -53,7 +53,12 @@ impl fmt::Display for Kind {
 
 /// Starts a server that echoes every byte, over TLS if `tls` is set.
 pub async fn echo(tls: Option<TlsAcceptor>) -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    echo_at((Ipv4Addr::LOCALHOST, 0).into(), tls).await
+}
+
+/// Like [`echo`], but on the given address.
+pub async fn echo_at(address: SocketAddr, tls: Option<TlsAcceptor>) -> SocketAddr {
+    let listener = TcpListener::bind(address).await.expect("a port");
     let address = listener.local_addr().expect("the socket is bound");
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {

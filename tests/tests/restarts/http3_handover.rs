@@ -105,7 +105,7 @@ async fn run(
     failures
 }
 
-async fn handovers_fail_nothing(workers: &str) {
+async fn restarts_fail_nothing(strategy: &str, workers: &str) {
     let settings = json!({"edge": {"http3": {}}});
     let listeners = [https_listener("https", 443, HOST, "cert")];
     let mut all = edge_with(&settings, &listeners);
@@ -129,7 +129,7 @@ async fn handovers_fail_nothing(workers: &str) {
     let clients = Clients::start(count("SESAME_HTTP3_CLIENTS", 10, 50), server, &trust);
     for _ in 0..count("SESAME_HTTP3_HANDOVERS", 3, 20) {
         clients.pass(200).await;
-        agent.envoy_is_replaced("handover", "handover").await;
+        agent.envoy_is_replaced(strategy, "handover").await;
         clients.pass(200).await;
         agent.wait_envoys(1).await;
     }
@@ -139,10 +139,15 @@ async fn handovers_fail_nothing(workers: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn handovers_fail_no_request_over_http3() {
-    handovers_fail_nothing("--concurrency=2").await;
+    restarts_fail_nothing("handover", "--concurrency=2").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn handovers_of_single_worker_fail_no_request_over_http3() {
-    handovers_fail_nothing("--concurrency=1").await;
+    restarts_fail_nothing("handover", "--concurrency=1").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn automatic_restarts_fail_no_request_over_http3() {
+    restarts_fail_nothing("auto", "--concurrency=1").await;
 }

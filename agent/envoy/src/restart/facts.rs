@@ -1,5 +1,7 @@
 //! Gathers facts for restart decisions.
 
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Output;
 use std::time::Duration;
@@ -19,11 +21,13 @@ use sesame_host::reserve::SPARE;
 const ANSWER: Duration = Duration::from_secs(5);
 
 /// Gathers facts about the running Envoy and its possible successor.
-/// Failed queries become facts, not errors.
+/// Failed queries become facts, not errors. `quic` has the addresses of its HTTP/3 listeners.
+/// Statistics do not show them, because the bootstrap omits those of HTTP/3.
 pub async fn gather(
     parent: &RunningEnvoy,
     admin: &Admin,
     config: &SupervisorConfig,
+    quic: &BTreeSet<SocketAddr>,
 ) -> RestartFacts {
     let info = admin.with_timeout(ANSWER).server_info().await;
     let (answers, protocol, workers) = match info {
@@ -51,20 +55,10 @@ pub async fn gather(
             .concurrency
             .zip(workers)
             .is_some_and(|(next, now)| next < now),
-        serves_http3: serves_http3(admin).await,
+        // Only a failed hot restart removes the socket, and only another one helps then.
+        serves_http3: !quic.is_empty() && answers != Responsiveness::NoSocket,
         watches,
         free_watches: config.instances.free(watches + SPARE),
-    }
-}
-
-async fn serves_http3(admin: &Admin) -> bool {
-    let filter = "quic_server_transport_socket_factory|downstream_cx_http3_total";
-    let counters = admin.with_timeout(ANSWER).counters(filter).await;
-    match counters {
-        Ok(counters) => !counters.is_empty(),
-        // Only a failed hot restart removes the socket, and only another one helps then.
-        Err(AdminError::Connect { .. }) => false,
-        Err(_) => true,
     }
 }
 

@@ -153,7 +153,10 @@ fn begin(fault: Fault, stage: &mut Stage) -> anyhow::Result<Step> {
         }
         Fault::UpgradeEnvoy(host) => stage.hosts[host].exchange_envoy()?,
         Fault::Partition(host, cut) => stage.hosts[host].link.set(Some(cut)),
-        Fault::Fill(host, disk) => stage.hosts[host].fill(disk)?,
+        Fault::Fill(host, disk) => stage.hosts[host].volume(disk).fill()?,
+        Fault::SlowDisk(host, disk, slowness) => {
+            stage.hosts[host].volume(disk).slow_down(slowness)?;
+        }
         Fault::KillController(number) => {
             stage.replicas[number].is_down = true;
             stage.replicas[number].controller.kill9();
@@ -200,7 +203,8 @@ fn end(fault: Fault, stage: &mut Stage) -> Step {
         Fault::FreezeAgent(host) => stage.hosts[host].agent.thaw(),
         Fault::FreezeEnvoy(host) => stage.hosts[host].signal_envoys(Signal::SIGCONT),
         Fault::Partition(host, _) => stage.hosts[host].link.set(None),
-        Fault::Fill(host, disk) => stage.hosts[host].free(disk),
+        Fault::Fill(host, disk) => stage.hosts[host].volume(disk).free(),
+        Fault::SlowDisk(host, disk, _) => stage.hosts[host].volume(disk).speed_up(),
         Fault::KillController(number) => {
             stage.replicas[number].controller.restart();
             stage.replicas[number].is_down = false;

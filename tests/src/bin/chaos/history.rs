@@ -3,7 +3,8 @@
 
 use std::time::Duration;
 
-use super::schedule::Fault;
+use super::probe::Loss;
+use super::schedule::{Disk, Fault};
 
 /// Faults that ended this long before a violation are printed with it.
 const LOOK_BACK: Duration = Duration::from_secs(10);
@@ -52,13 +53,59 @@ impl History {
         self.entries.len()
     }
 
-    /// Returns true if a host's Envoy was killed or frozen at any time between `from` and `until`,
-    /// or shortly before.
-    pub(crate) fn explains(&self, host: usize, from: Duration, until: Duration) -> bool {
+    /// Returns true if a fault explains a loss on this host between `from` and `until`.
+    pub(crate) fn explains(
+        &self,
+        loss: Loss,
+        host: usize,
+        from: Duration,
+        until: Duration,
+    ) -> bool {
+        let mut entries = self.entries.iter().filter(|entry| {
+            let is_past = self.recovered_by(host, entry) < from;
+            entry.began <= until && !is_past
+        });
+        entries.any(|entry| match loss {
+            Loss::Leak => false,
+            Loss::Request => entry.fault.envoy() == Some(host),
+            Loss::TcpConnection => {
+                entry.fault.envoy() == Some(host) || entry.fault.replaces() == Some(host)
+            }
+            Loss::Http3Connection => {
+                let is_lossy =
+                    || self.is_interrupted(host, entry) || self.follows_full_disk(host, entry);
+                entry.fault.envoy() == Some(host)
+                    || entry.fault.replaces() == Some(host) && is_lossy()
+            }
+        })
+    }
+
+    /// Returns true if the agent may have stopped while it replaced an Envoy.
+    fn is_interrupted(&self, host: usize, replacement: &Entry) -> bool {
         self.entries.iter().any(|entry| {
-            entry.fault.envoy() == Some(host)
-                && entry.began <= until
-                && self.recovered_by(host, entry) >= from
+            entry.fault.agent() == Some(host)
+                && entry.began <= self.with_grace(replacement)
+                && self.with_grace(entry) >= replacement.began
+        })
+    }
+
+    /// Returns true if the runtime directory may have been full when the replaced Envoy started. The
+    /// agent then cannot record the order of its sockets.
+    fn follows_full_disk(&self, host: usize, replacement: &Entry) -> bool {
+        let mut entries = self.entries.iter();
+        let started = entries.rfind(|entry| {
+            let is_start = match entry.fault {
+                Fault::UpgradeAgent(_) => false,
+                fault => fault.envoy() == Some(host) || fault.replaces() == Some(host),
+            };
+            is_start && entry.began < replacement.began
+        });
+        started.is_some_and(|started| {
+            self.entries.iter().any(|entry| {
+                entry.fault == Fault::Fill(host, Disk::Runtime)
+                    && entry.began <= self.recovered_by(host, started)
+                    && self.with_grace(entry) >= started.began
+            })
         })
     }
 
@@ -112,6 +159,7 @@ impl History {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::schedule::{Slowness, Strategy};
 
     fn history(faults: &[(Fault, u64, Option<u64>)]) -> History {
         let mut history = History::new(Duration::from_secs(5));
@@ -124,8 +172,13 @@ mod tests {
         history
     }
 
+    fn explains(history: &History, loss: Loss, host: usize, from: u64, until: u64) -> bool {
+        let [from, until] = [from, until].map(Duration::from_secs);
+        history.explains(loss, host, from, until)
+    }
+
     fn explained(history: &History, host: usize, from: u64, until: u64) -> bool {
-        history.explains(host, Duration::from_secs(from), Duration::from_secs(until))
+        explains(history, Loss::Request, host, from, until)
     }
 
     #[test]
@@ -139,10 +192,15 @@ mod tests {
     }
 
     #[test]
-    fn agent_fault_explains_no_failure() {
+    fn agent_or_disk_fault_explains_no_failure() {
         let history = history(&[
             (Fault::KillAgent(1), 10, Some(20)),
             (Fault::FreezeAgent(1), 30, None),
+            (
+                Fault::SlowDisk(1, Disk::Runtime, Slowness::Hanging),
+                30,
+                None,
+            ),
         ]);
         assert!(!explained(&history, 1, 12, 13));
         assert!(!explained(&history, 1, 40, 41));
@@ -160,6 +218,42 @@ mod tests {
         assert!(explained(&history, 1, 30, 31), "second one in its grace");
         assert!(!explained(&history, 1, 32, 33));
         assert!(!explained(&history, 1, 41, 42));
+    }
+
+    #[test]
+    fn replaced_envoy_explains_lost_tcp_connection() {
+        let replaced = (Fault::ReplaceEnvoy(1, Strategy::Hot), 10, Some(12));
+        let history = history(&[replaced]);
+        assert!(explains(&history, Loss::TcpConnection, 1, 15, 16));
+        assert!(!explains(&history, Loss::TcpConnection, 1, 20, 21));
+        for loss in [Loss::Request, Loss::Http3Connection, Loss::Leak] {
+            assert!(!explains(&history, loss, 1, 15, 16), "{loss:?}");
+        }
+    }
+
+    #[test]
+    fn interrupted_handover_explains_lost_http3_connection() {
+        let history = history(&[
+            (Fault::ReplaceEnvoy(1, Strategy::Handover), 10, Some(12)),
+            (Fault::KillAgent(1), 11, Some(13)),
+            (Fault::KillAgent(1), 40, Some(41)),
+        ]);
+        assert!(explains(&history, Loss::Http3Connection, 1, 12, 13));
+        assert!(!explains(&history, Loss::Request, 1, 12, 13));
+        assert!(!explains(&history, Loss::Http3Connection, 1, 41, 42));
+    }
+
+    #[test]
+    fn full_disk_explains_connection_lost_at_next_handover() {
+        let handover = |host| Fault::ReplaceEnvoy(host, Strategy::Handover);
+        let history = history(&[
+            (Fault::Fill(1, Disk::Runtime), 5, Some(15)),
+            (handover(1), 10, Some(12)),
+            (handover(1), 40, Some(42)),
+            (handover(1), 70, Some(72)),
+        ]);
+        assert!(explains(&history, Loss::Http3Connection, 1, 41, 42));
+        assert!(!explains(&history, Loss::Http3Connection, 1, 71, 72));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context as _, ensure};
+use anyhow::Context as _;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use rustls::RootCertStore;
@@ -19,19 +19,20 @@ use sesame_tests::envoy::{envoy_binary, older_envoy_binary};
 use sesame_tests::processes;
 
 use super::link::Link;
-use super::load::Probe;
 use super::objects;
+use super::probe::Probe;
 use super::programs::Programs;
 use super::schedule::Disk;
+use super::volume::{Images, Volume};
 
-/// Large enough for the logs of an hour, small enough to fill quickly.
-const DISK: &str = "size=32m,mode=700";
 const MARKER_TIMEOUT: Duration = Duration::from_secs(2);
-const FILLER: &str = "filler";
 
 /// A host of the run.
 pub(crate) struct Host {
     pub(crate) name: String,
+    // These are unmounted before the agent's directory is removed.
+    state: Volume,
+    runtime: Volume,
     pub(crate) agent: AgentUnderTest,
     pub(crate) clock: Clock,
     pub(crate) link: Link,
@@ -48,7 +49,7 @@ impl Host {
         number: usize,
         beside: Option<&AgentUnderTest>,
         (link, kubeconfig): (Link, &str),
-        directory: &Path,
+        (directory, images): (&Path, &Images),
         programs: &Programs,
     ) -> anyhow::Result<Self> {
         let name = format!("host-{number}");
@@ -84,10 +85,9 @@ impl Host {
             None => setup.prepare(),
             Some(first) => setup.prepare_beside(first),
         };
-        for directory in [agent.state(), agent.runtime()] {
-            mount(&directory)?;
-        }
         let mut host = Self {
+            state: Volume::mount(agent.state(), images)?,
+            runtime: Volume::mount(agent.runtime(), images)?,
             name,
             agent,
             clock,
@@ -103,51 +103,50 @@ impl Host {
 
     /// Returns the requests of the load.
     pub(crate) fn probes(&self, trust: &Arc<RootCertStore>) -> Vec<Probe> {
-        let get = |host| self.agent.get(80, host, "/");
-        let secure = self.agent.get(443, objects::SECURE, "/");
+        let http = |request, expected| Probe::Http(Box::new(request), expected);
+        let get = |host| self.agent.get(objects::HTTP, host, "/");
+        let secure = self.agent.get(objects::HTTPS, objects::SECURE, "/");
         let secure = secure.tls(objects::SECURE, trust);
-        [
-            (get(objects::STEADY), 200),
-            (get(objects::MOVING), 200),
-            (secure.clone(), 200),
-            (get(objects::GUARDED), 403),
-            (secure.http2(), 200),
+        let over_http3 = Probe::Http3 {
+            server: self.agent.address(objects::HTTP3),
+            host: objects::SECURE.to_owned(),
+            trust: Arc::clone(trust),
+        };
+        vec![
+            http(get(objects::STEADY), 200),
+            http(get(objects::MOVING), 200),
+            http(secure.clone(), 200),
+            http(get(objects::GUARDED), 403),
+            http(secure.http2(), 200),
+            Probe::Tcp(self.agent.address(objects::TCP)),
+            over_http3,
         ]
-        .map(|(request, expected)| Probe { request, expected })
-        .into()
     }
 
-    /// Returns a request that succeeds only if the host serves this version of the marker.
-    pub(crate) fn marker(&self, version: &str) -> Request {
-        let path = format!("/{version}");
-        let request = self.agent.get(80, objects::MARKER, &path);
+    /// Returns a request that succeeds only if the host serves this version of a Gateway's marker.
+    pub(crate) fn marker(
+        &self,
+        gateway: &str,
+        version: &str,
+        trust: &Arc<RootCertStore>,
+    ) -> Request {
+        let get = |port| {
+            self.agent
+                .get(port, objects::MARKER, &format!("/{version}"))
+        };
+        let request = if gateway == objects::SECOND {
+            get(objects::HTTP3).tls(objects::SECURE, trust)
+        } else {
+            get(objects::HTTP)
+        };
         request.timeout(MARKER_TIMEOUT)
     }
 
-    /// Writes to a disk until it is full.
-    pub(crate) fn fill(&self, disk: Disk) -> anyhow::Result<()> {
-        let path = self.mounted(disk).join(FILLER);
-        let mut file = File::create(&path).context("a filler")?;
-        let chunk = vec![1; 64 << 10];
-        loop {
-            match file.write_all(&chunk) {
-                Ok(()) => {}
-                Err(error) if error.kind() == std::io::ErrorKind::StorageFull => return Ok(()),
-                Err(error) => return Err(error).context("fill a disk"),
-            }
-        }
-    }
-
-    /// Frees the disk again.
-    pub(crate) fn free(&self, disk: Disk) {
-        // A disk without the file is free already.
-        let _ = std::fs::remove_file(self.mounted(disk).join(FILLER));
-    }
-
-    fn mounted(&self, disk: Disk) -> PathBuf {
+    /// Returns the file system that stands for a disk.
+    pub(crate) fn volume(&mut self, disk: Disk) -> &mut Volume {
         match disk {
-            Disk::State => self.agent.state(),
-            Disk::Runtime => self.agent.runtime(),
+            Disk::State => &mut self.state,
+            Disk::Runtime => &mut self.runtime,
         }
     }
 
@@ -205,22 +204,11 @@ impl Host {
 
 impl Drop for Host {
     fn drop(&mut self) {
+        // A process that waits for a frozen disk cannot be killed.
+        self.state.speed_up();
+        self.runtime.speed_up();
         processes::kill_below(&self.files());
-        for directory in [self.agent.state(), self.agent.runtime()] {
-            let unmounted = Command::new("umount").arg("-l").arg(directory).status();
-            unmounted.expect("umount runs");
-        }
     }
-}
-
-fn mount(directory: &Path) -> anyhow::Result<()> {
-    let status = Command::new("mount")
-        .args(["-t", "tmpfs", "-o", DISK, "tmpfs"])
-        .arg(directory)
-        .status()
-        .context("mount runs")?;
-    ensure!(status.success(), "mount {}: {status}", directory.display());
-    Ok(())
 }
 
 /// A symbolic link stands for an installed binary, because copies are large.

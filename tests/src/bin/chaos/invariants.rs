@@ -5,10 +5,11 @@ use std::path::Path;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
+use sesame_kinds::api::NamespacedName;
 use sesame_published::names::{SHARD_ENTRY, manifest_name};
 use sesame_tests::certs::Leaf;
 use sesame_tests::controller::{NAMESPACE, condition};
-use sesame_tests::manifests::edge_name;
+use sesame_tests::manifests::NAMESPACE as OBJECTS;
 use sesame_tests::processes;
 use sesame_tests::reports::report_path;
 
@@ -20,6 +21,10 @@ const PEM: &str = "PRIVATE KEY";
 const KEY_HEADER: usize = 48;
 /// Hosts report only the start of a revision.
 const REVISION: usize = 12;
+
+const GATEWAYS: &str = "/apis/gateway.networking.k8s.io/v1/namespaces/default/gateways";
+/// One for each Gateway.
+const ENVOYS: usize = 2;
 
 /// A broken invariant.
 #[derive(Clone, Debug)]
@@ -45,38 +50,41 @@ pub(crate) struct Missing {
     pub(crate) statuses: Vec<Broken>,
 }
 
-/// Compares the hosts and statuses with the newest configuration, whose marker is `version`.
-pub(crate) async fn missing(stage: &Stage, version: &str) -> Missing {
+/// Compares the hosts and statuses with the newest configuration of a Gateway, whose marker is
+/// `version`.
+pub(crate) async fn missing(stage: &Stage, gateway: &str, version: &str) -> Missing {
     let mut missing = Missing::default();
+    let trust = stage.authority.trust();
     for host in &stage.hosts {
-        let what = match host.marker(version).send().await {
+        let what = match host.marker(gateway, version, &trust).send().await {
             Ok(reply) if reply.status == 200 => continue,
             Ok(reply) => format!("status {}", reply.status),
             Err(error) => format!("{error:#}"),
         };
-        let what = format!("does not serve the newest route: {what}");
+        let what = format!("does not serve the newest route of {gateway}: {what}");
         missing.serving.push(broken(&host.name, what));
     }
-    missing.statuses = match outdated_statuses(stage).await {
+    missing.statuses = match outdated_statuses(stage, gateway).await {
         Ok(outdated) => outdated,
         Err(what) => vec![broken("cluster", what)],
     };
     missing
 }
 
-async fn outdated_statuses(stage: &Stage) -> Result<Vec<Broken>, String> {
+async fn outdated_statuses(stage: &Stage, gateway: &str) -> Result<Vec<Broken>, String> {
     let get = async |path: &str| {
         let object = stage.client.get(path).await;
         object.map_err(|failure| format!("{path}: {failure}"))
     };
-    let manifest = manifest_name(&edge_name());
+    let name = NamespacedName::new(OBJECTS, gateway);
+    let manifest = manifest_name(&name);
     let path = format!("/api/v1/namespaces/{NAMESPACE}/configmaps/{manifest}");
     let revision = get(&path).await?["data"]["revision"].as_str().map(short);
     let newest = revision.ok_or_else(|| format!("{path} has no revision"))?;
     let mut outdated = Vec::new();
-    outdated.extend(unprogrammed(&get(objects::GATEWAY_PATH).await?));
+    outdated.extend(unprogrammed(&get(&format!("{GATEWAYS}/{gateway}")).await?));
     for host in &stage.hosts {
-        let report = get(&report_path(&edge_name(), &host.name)).await?;
+        let report = get(&report_path(&name, &host.name)).await?;
         outdated.extend(outdated_report(&host.name, &report["status"], &newest));
     }
     Ok(outdated)
@@ -93,7 +101,10 @@ fn unprogrammed(gateway: &Value) -> Option<Broken> {
     (!is_true).then(|| {
         broken(
             "cluster",
-            format!("the Gateway's Programmed is {programmed}"),
+            format!(
+                "{}'s Programmed is {programmed}",
+                gateway["metadata"]["name"]
+            ),
         )
     })
 }
@@ -114,16 +125,17 @@ fn outdated_report(host: &str, status: &Value, newest: &str) -> Option<Broken> {
     })
 }
 
-/// Returns hosts with more or less than one Envoy, with an Envoy that was not upgraded, or with
+/// Returns hosts with more or less than one Envoy per Gateway, with an Envoy that was not upgraded, or with
 /// zombies.
 pub(crate) fn processes(stage: &Stage) -> Vec<Broken> {
     let mut found = Vec::new();
     for host in &stage.hosts {
         let all = processes::below(&host.files());
         let envoys = host.agent.envoy_pids();
-        if let [envoy] = envoys[..] {
-            if !host.is_envoy_current(envoy) {
-                let what = "the Envoy does not run the installed binary";
+        if envoys.len() == ENVOYS {
+            let outdated = envoys.iter().filter(|pid| !host.is_envoy_current(**pid));
+            for pid in outdated {
+                let what = format!("Envoy {pid} does not run the installed binary");
                 found.push(broken(&host.name, what));
             }
         } else {
@@ -134,7 +146,7 @@ pub(crate) fn processes(stage: &Stage) -> Vec<Broken> {
             found.push(broken(
                 &host.name,
                 format!(
-                    "{} Envoys instead of one: {}",
+                    "{} Envoys instead of {ENVOYS}: {}",
                     envoys.len(),
                     lines.join(", ")
                 ),

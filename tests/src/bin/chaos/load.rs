@@ -5,23 +5,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
-use sesame_tests::client::{Connection, Reply, Request};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
+
+use super::probe::{Failed, Kept, Loss, Probe};
 
 /// Workers per host for each kind of connection.
 const WORKERS: usize = 2;
 /// Pause after each request. The load must leave CPU time for the changes.
 const PAUSE: Duration = Duration::from_millis(30);
-
-/// A request that is repeated.
-#[derive(Clone)]
-pub(crate) struct Probe {
-    pub(crate) request: Request,
-    /// The only accepted status.
-    pub(crate) expected: u16,
-}
 
 /// A failed request.
 #[derive(Clone, Debug)]
@@ -32,8 +24,7 @@ pub(crate) struct Failure {
     /// The request, and whether its connection was new.
     pub(crate) what: String,
     pub(crate) cause: String,
-    /// True if a request was served that must be denied.
-    pub(crate) is_leak: bool,
+    pub(crate) loss: Loss,
 }
 
 /// A running load, which stops on drop.
@@ -89,65 +80,50 @@ struct Worker {
 
 impl Worker {
     async fn run(self) {
-        let mut kept: Vec<Option<Connection>> = self.probes.iter().map(|_| None).collect();
+        let mut kept: Vec<Option<Kept>> = self.probes.iter().map(|_| None).collect();
         for index in (0..self.probes.len()).cycle() {
-            let probe = &self.probes[index];
-            let from = Instant::now();
-            let result = self.once(&mut kept[index], &probe.request).await;
-            self.sent.fetch_add(1, Ordering::Relaxed);
-            let failed = match result {
-                Ok(reply) if reply.status == probe.expected => None,
-                Ok(reply) => {
-                    let is_leak = probe.expected >= 400 && reply.status < 400;
-                    Some((describe(&reply), is_leak))
-                }
-                Err(error) => Some((format!("{error:#}"), false)),
-            };
-            if let Some((cause, is_leak)) = failed {
-                let connection = if self.keep { "kept" } else { "new" };
-                let failure = Failure {
-                    host: self.host,
-                    from,
-                    until: Instant::now(),
-                    what: format!("{} over a {connection} connection", probe.request),
-                    cause,
-                    is_leak,
-                };
-                if self.failures.send(failure).is_err() {
-                    return;
-                }
+            if self
+                .once(&self.probes[index], &mut kept[index])
+                .await
+                .is_err()
+            {
+                return;
+            }
+            if !self.keep {
+                kept[index] = None;
             }
             tokio::time::sleep(PAUSE).await;
         }
     }
 
-    async fn once(&self, kept: &mut Option<Connection>, request: &Request) -> Result<Reply> {
-        if let Some(mut connection) = kept.take()
-            && connection.is_open().await
-        {
-            match connection.send(request).await {
-                // The server closed the connection before any byte was written.
-                Err(error) if is_unsent(&error) => {}
-                result => {
-                    *kept = result.is_ok().then_some(connection);
-                    return result;
-                }
-            }
-        }
-        let mut connection = Connection::open(request).await?;
-        let reply = connection.send(request).await?;
-        *kept = self.keep.then_some(connection);
-        Ok(reply)
+    /// Returns an error if the load has ended.
+    async fn once(
+        &self,
+        probe: &Probe,
+        kept: &mut Option<Kept>,
+    ) -> Result<(), mpsc::error::SendError<Failure>> {
+        let used = kept.as_ref().map(|kept| kept.used);
+        let began = Instant::now();
+        let result = probe.send(kept).await;
+        self.sent.fetch_add(1, Ordering::Relaxed);
+        let Err(Failed { loss, cause }) = result else {
+            return Ok(());
+        };
+        let connection = match used {
+            Some(used) => format!("kept connection, used {:?} before", began - used),
+            None => "new connection".to_owned(),
+        };
+        self.failures.send(Failure {
+            host: self.host,
+            from: match loss {
+                Loss::Request | Loss::Leak => began,
+                // The connection may have been lost at any time since its last use.
+                Loss::Http3Connection | Loss::TcpConnection => used.unwrap_or(began),
+            },
+            until: Instant::now(),
+            what: format!("{probe} over a {connection}"),
+            cause,
+            loss,
+        })
     }
-}
-
-fn is_unsent(error: &anyhow::Error) -> bool {
-    let error = error.downcast_ref::<hyper::Error>();
-    error.is_some_and(hyper::Error::is_canceled)
-}
-
-fn describe(reply: &Reply) -> String {
-    let body = String::from_utf8_lossy(&reply.body);
-    let start: String = body.trim().chars().take(80).collect();
-    format!("status {}: {start}", reply.status)
 }

@@ -10,11 +10,13 @@ mod invariants;
 mod link;
 mod load;
 mod objects;
+mod probe;
 mod programs;
 mod report;
 mod run;
 mod schedule;
 mod stage;
+mod volume;
 mod world;
 mod writes;
 
@@ -61,11 +63,15 @@ pub(crate) struct Args {
     /// only every ten seconds.
     #[arg(long, default_value_t = 20)]
     report: u64,
+    /// Seconds from the end of a round's last fault until a staged revision has reached all hosts,
+    /// which have reported it. Each stage waits for its hosts' reports.
+    #[arg(long, default_value_t = 60)]
+    rollout: u64,
     /// Seconds after a kill or a freeze of an Envoy in which requests may fail.
     #[arg(long, default_value_t = 10)]
     grace: u64,
     /// Directory with older programs: upgrades alternate between them and the current ones.
-    #[arg(long, env = "CHAOS_OLDER")]
+    #[arg(long)]
     older: Option<PathBuf>,
     /// Print the faults without running them.
     #[arg(long)]
@@ -92,7 +98,7 @@ fn main() -> anyhow::Result<ExitCode> {
         list(&args);
         return Ok(ExitCode::SUCCESS);
     }
-    network::enter_own().context("a private network namespace")?;
+    network::enter_own_with_privileges().context("a private network namespace")?;
     enter_own_mounts().context("a private mount namespace")?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -128,6 +134,9 @@ async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let mut terminated = signal(SignalKind::terminate())?;
     let seed = args.seed;
     println!("seed {seed}; starting a cluster, controllers and hosts");
+    if !volume::can_be_slow() {
+        println!("disks are never slow, because only root can freeze file systems");
+    }
     let programs = Programs::find(args.older.as_deref())?;
     let whole = async {
         let mut run = Run::start(args, programs).await?;

@@ -7,14 +7,24 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use sesame_tests::certs::Authority;
 use sesame_tests::manifests::{
-    access_policy, backend_policy, edge, endpoint_slices, gateway, http_listener, http_route,
-    https_listener, on_listener, path, plain_route, rule_to, service, traffic_policy,
+    access_policy, backend_policy, backend_ref, class_with_parameters, edge, endpoint_slices,
+    gateway, http_listener, http_route, https_listener, l4_listener, on_listener, path,
+    plain_route, route, rule_to, service, traffic_policy,
 };
 
 use super::schedule::{BAD_OBJECTS, Defect};
 
-/// Gateway ports. A listener on the last one comes and goes.
-pub(crate) const PORTS: [u16; 3] = [80, 443, 81];
+pub(crate) const HTTP: u16 = 80;
+pub(crate) const HTTPS: u16 = 443;
+pub(crate) const TCP: u16 = 5000;
+/// Port of [`SECOND`].
+pub(crate) const HTTP3: u16 = 8443;
+/// A listener on this port comes and goes.
+const EXTRA: u16 = 81;
+/// All Gateway ports.
+pub(crate) const PORTS: [u16; 5] = [HTTP, HTTPS, TCP, HTTP3, EXTRA];
+/// A Gateway with staged rollouts, and with HTTP/3. Its Envoys are therefore never restarted hot.
+pub(crate) const SECOND: &str = "second";
 /// Its route never changes.
 pub(crate) const STEADY: &str = "steady.test";
 /// Its route changes its Service and its policies.
@@ -23,30 +33,63 @@ pub(crate) const MOVING: &str = "moving.test";
 pub(crate) const SECURE: &str = "secure.test";
 /// An `AccessPolicy` denies all requests.
 pub(crate) const GUARDED: &str = "guarded.test";
-/// Its route has the number of the round.
+/// Its routes have the number of the round.
 pub(crate) const MARKER: &str = "marker.test";
 /// The certificate's Secret.
 pub(crate) const PAIR: &str = "pair";
-/// The two Services.
+/// The two Services for HTTP.
 pub(crate) const SERVICES: [&str; 2] = ["a", "b"];
-
-pub(crate) const GATEWAY_PATH: &str =
-    "/apis/gateway.networking.k8s.io/v1/namespaces/default/gateways/edge";
+/// The Service for TCP.
+pub(crate) const ECHO: &str = "echo";
 
 /// A path expression that Sesame and Rust accept, but not Envoy's RE2.
 const REJECTED_BY_ENVOY: &str = "(?x)a";
 
+/// The servers behind the Services.
+#[derive(Clone)]
+pub(crate) struct Backends {
+    pub(crate) http: Vec<SocketAddr>,
+    pub(crate) tcp: Vec<SocketAddr>,
+}
+
+impl Backends {
+    /// Returns the servers of a Service.
+    fn of(&self, service: &str) -> &[SocketAddr] {
+        if service == ECHO {
+            &self.tcp
+        } else {
+            &self.http
+        }
+    }
+
+    /// Returns a Service's slice for one server, which is empty if `used` is false.
+    pub(crate) fn slice(&self, service: &str, index: usize, used: bool) -> Value {
+        let endpoint = &self.of(service)[index..=index];
+        let mut slice = endpoint_slices(service, endpoint).remove(0);
+        if !used {
+            slice["endpoints"] = json!([]);
+        }
+        slice
+    }
+
+    /// Returns a Service with its slices.
+    fn served(&self, name: &str) -> Vec<Value> {
+        let mut objects = vec![service(name, "")];
+        let indexes = 0..self.of(name).len();
+        objects.extend(indexes.map(|index| self.slice(name, index, true)));
+        objects
+    }
+}
+
 /// Returns the objects that exist during the whole run.
 /// Also returns the certificate's Secret.
-pub(crate) fn first(authority: &Authority, backends: &[SocketAddr]) -> (Vec<Value>, Value) {
+pub(crate) fn first(authority: &Authority, backends: &Backends) -> (Vec<Value>, Value) {
     let secret = authority.issue(&[SECURE]).secret(PAIR);
     let mut objects = edge(&listeners(false));
     objects.push(secret.clone());
-    for name in SERVICES {
-        objects.push(service(name, ""));
-        for (index, _) in backends.iter().enumerate() {
-            objects.push(slice(name, index, backends, true));
-        }
+    objects.extend(second());
+    for name in [SERVICES[0], SERVICES[1], ECHO] {
+        objects.extend(backends.served(name));
     }
     // The policy must exist before the route that it guards.
     objects.push(guard(0));
@@ -55,17 +98,20 @@ pub(crate) fn first(authority: &Authority, backends: &[SocketAddr]) -> (Vec<Valu
     objects.push(plain_route("victim", "victim.test", "a"));
     objects.push(moving(0));
     objects.push(on_listener(plain_route("secure", SECURE, "a"), "https"));
-    objects.push(marker("start"));
+    objects.push(over_http3(0));
+    objects.push(over_tcp());
+    objects.extend(markers("start"));
     (objects, secret)
 }
 
 fn listeners(extra: bool) -> Vec<Value> {
     let mut listeners = vec![
-        http_listener("http", PORTS[0], ""),
-        https_listener("https", PORTS[1], "", PAIR),
+        http_listener("http", HTTP, ""),
+        https_listener("https", HTTPS, "", PAIR),
+        l4_listener("tcp", TCP, "TCP"),
     ];
     if extra {
-        listeners.push(http_listener("extra", PORTS[2], ""));
+        listeners.push(http_listener("extra", EXTRA, ""));
     }
     listeners
 }
@@ -75,13 +121,28 @@ pub(crate) fn edge_gateway(extra: bool) -> Value {
     gateway("edge", &listeners(extra))
 }
 
-/// Returns a Service's slice for one backend, which is empty if `used` is false.
-pub(crate) fn slice(name: &str, index: usize, backends: &[SocketAddr], used: bool) -> Value {
-    let mut slice = endpoint_slices(name, &backends[index..=index]).remove(0);
-    if !used {
-        slice["endpoints"] = json!([]);
-    }
-    slice
+/// Returns [`SECOND`] with its class and configuration.
+fn second() -> Vec<Value> {
+    let stages = json!([{"hosts": 1, "bake": "1s"}, {"percent": 60, "bake": "1s"}]);
+    let spec = json!({"edge": {"http3": {"mode": "Enabled"}}, "rollout": {"stages": stages}});
+    let [parameters, class] = class_with_parameters(SECOND, SECOND, &spec);
+    let listeners = [https_listener("https", HTTP3, "", PAIR)];
+    vec![parameters, class, gateway(SECOND, &listeners)]
+}
+
+fn on_second(mut route: Value) -> Value {
+    route["spec"]["parentRefs"][0]["name"] = json!(SECOND);
+    route
+}
+
+/// Returns the route of [`SECURE`] on [`SECOND`].
+pub(crate) fn over_http3(service: usize) -> Value {
+    on_second(plain_route("over-http3", SECURE, SERVICES[service]))
+}
+
+fn over_tcp() -> Value {
+    let rule = json!({"backendRefs": [backend_ref(ECHO)]});
+    on_listener(route("TCPRoute", "over-tcp", &[], &[rule]), "tcp")
 }
 
 /// Returns the route of [`MOVING`].
@@ -120,29 +181,32 @@ pub(crate) fn extra(index: u64, service: usize) -> Value {
     plain_route(&name, &format!("{name}.test"), SERVICES[service])
 }
 
-/// Returns a route with a path that only this version has.
-pub(crate) fn marker(version: &str) -> Value {
-    let matches = [path("Exact", &format!("/{version}"))];
-    http_route("marker", &[MARKER], &[rule_to("a", &matches)])
+/// Returns a route of each Gateway with a path that only this version has.
+pub(crate) fn markers(version: &str) -> [Value; 2] {
+    let marker = |name: &str| {
+        let matches = [path("Exact", &format!("/{version}"))];
+        http_route(name, &[MARKER], &[rule_to("a", &matches)])
+    };
+    [marker("marker"), on_second(marker("second-marker"))]
 }
 
 /// Returns an invalid object.
 pub(crate) fn bad(kind: usize) -> Value {
     let name = format!("bad-{kind}");
     let host = format!("{name}.test");
-    let route = |rules: &[Value]| http_route(&name, &[&host], rules);
+    let bad = |rules: &[Value]| http_route(&name, &[&host], rules);
     match kind {
-        0 => route(&[rule_to(
+        0 => bad(&[rule_to(
             "a",
             &[path("RegularExpression", REJECTED_BY_ENVOY)],
         )]),
-        1 => route(&[rule_to("missing", &[])]),
+        1 => bad(&[rule_to("missing", &[])]),
         2 => {
             let reference =
                 json!({"group": "projectsesame.io", "kind": "RouteFilter", "name": "missing"});
             let mut rule = rule_to("a", &[]);
             rule["filters"] = json!([{"type": "ExtensionRef", "extensionRef": reference}]);
-            route(&[rule])
+            bad(&[rule])
         }
         3 => {
             let target = json!({"kind": "HTTPRoute", "name": "victim"});
@@ -154,7 +218,7 @@ pub(crate) fn bad(kind: usize) -> Value {
             let query =
                 json!([{"type": "RegularExpression", "name": "q", "value": REJECTED_BY_ENVOY}]);
             let wrong = rule_to("a", &[json!({"queryParams": query})]);
-            route(&[wrong, rule_to("b", &[path("Exact", "/good")])])
+            bad(&[wrong, rule_to("b", &[path("Exact", "/good")])])
         }
     }
 }
@@ -163,7 +227,7 @@ pub(crate) fn bad(kind: usize) -> Value {
 pub(crate) fn later() -> Vec<Value> {
     let mut objects: Vec<Value> = (0..BAD_OBJECTS).map(bad).collect();
     objects.extend([edge_gateway(true), moving(1), extra(0, 0), guard(1)]);
-    objects.extend([timeouts(0), connections(0)]);
+    objects.extend([over_http3(1), timeouts(0), connections(0)]);
     objects
 }
 

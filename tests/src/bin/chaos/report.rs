@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::history::History;
 use super::load::Failure;
+use super::probe::Loss;
 
 /// Maximum length of a cause on a violation's line.
 const LONGEST_CAUSE: usize = 160;
@@ -63,14 +64,14 @@ pub(crate) struct Timed {
 pub(crate) fn judge(mut failures: Vec<Timed>, history: &History) -> Judged {
     let count = failures.len();
     failures.retain(|timed| {
-        let Failure { host, is_leak, .. } = timed.failure;
-        is_leak || !history.explains(host, timed.from, timed.until)
+        let Failure { host, loss, .. } = timed.failure;
+        !history.explains(loss, host, timed.from, timed.until)
     });
     let explained = count - failures.len();
-    failures.sort_by_key(|timed| (timed.failure.host, timed.failure.is_leak, timed.from));
+    failures.sort_by_key(|timed| (timed.failure.host, timed.failure.loss, timed.from));
     let groups = failures.chunk_by(|one, next| {
         let same_place = one.failure.host == next.failure.host;
-        let same_kind = one.failure.is_leak == next.failure.is_leak;
+        let same_kind = one.failure.loss == next.failure.loss;
         same_place && same_kind && next.from <= one.until + SAME_OUTAGE
     });
     let mut violations: Vec<Violation> = groups.map(|group| violation(group, history)).collect();
@@ -91,15 +92,16 @@ fn violation(group: &[Timed], history: &History) -> Violation {
         until: _,
         what,
         cause,
-        is_leak,
+        loss,
     } = &first.failure;
     let cause: String = cause.chars().take(LONGEST_CAUSE).collect();
     Violation {
         at: first.from,
-        invariant: if *is_leak {
-            "denied requests"
-        } else {
-            "requests"
+        invariant: match loss {
+            Loss::Request => "requests",
+            Loss::Http3Connection => "HTTP/3 connections",
+            Loss::TcpConnection => "TCP connections",
+            Loss::Leak => "denied requests",
         },
         place: format!("host-{host}"),
         what: format!(
@@ -119,14 +121,14 @@ mod tests {
     use super::*;
     use crate::schedule::Fault;
 
-    fn failed(host: usize, from: u64, is_leak: bool) -> Timed {
+    fn failed(host: usize, from: u64, loss: Loss) -> Timed {
         let failure = Failure {
             host,
             from: Instant::now(),
             until: Instant::now(),
             what: "GET /".to_owned(),
             cause: "refused\nagain".to_owned(),
-            is_leak,
+            loss,
         };
         Timed {
             from: Duration::from_secs(from),
@@ -141,11 +143,11 @@ mod tests {
         let number = history.begin(Fault::KillEnvoy(1), Duration::from_secs(10));
         history.end(number, Duration::from_secs(10));
         let failures = [
-            failed(1, 11, false),
-            failed(2, 11, false),
-            failed(2, 12, false),
-            failed(1, 13, true),
-            failed(2, 30, false),
+            failed(1, 11, Loss::Request),
+            failed(2, 11, Loss::Request),
+            failed(2, 12, Loss::Request),
+            failed(1, 13, Loss::Leak),
+            failed(2, 30, Loss::Request),
         ];
         let judged = judge(failures.to_vec(), &history);
         assert_eq!(judged.explained, 1);

@@ -1,14 +1,13 @@
 //! The rounds: faults, then a quiet phase in which the invariants must hold.
 
-use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use sesame_tests::backend::Backend;
+use sesame_tests::manifests::GATEWAY;
 
 use super::Args;
 use super::faults::Faults;
 use super::history::History;
-use super::invariants::{self, Broken};
+use super::invariants::{self, Broken, Missing};
 use super::load::Load;
 use super::objects;
 use super::programs::Programs;
@@ -69,7 +68,8 @@ pub(crate) struct Run {
     failures: Vec<Timed>,
     explained: usize,
     violations: usize,
-    converged: Vec<(Duration, Duration)>,
+    /// Times until all hosts served, had reported, and had the staged revision.
+    converged: Vec<[Duration; 3]>,
     supervised: Instant,
     printed: Instant,
 }
@@ -79,8 +79,7 @@ impl Run {
     pub(crate) async fn start(args: Args, programs: Programs) -> anyhow::Result<Self> {
         let stage = Stage::start(programs).await?;
         let load = Load::start(&stage.probes());
-        let backends: Vec<SocketAddr> = stage.backends.iter().map(Backend::address).collect();
-        let world = World::start(stage.client.clone(), backends, args.seed);
+        let world = World::start(stage.client.clone(), stage.backends.clone(), args.seed);
         let history = History::new(Duration::from_secs(args.grace));
         Ok(Self {
             args,
@@ -209,24 +208,34 @@ impl Run {
     async fn converge(&mut self, round: u64, version: &str, since: Duration) -> bool {
         let mut served = Deadline::new("convergence", self.args.converge);
         let mut reported = Deadline::new("statuses", self.args.report);
+        let mut rolled_out = Deadline::new("staged rollout", self.args.rollout);
         loop {
-            let missing = invariants::missing(&self.stage, version).await;
+            let Missing { serving, statuses } =
+                invariants::missing(&self.stage, GATEWAY, version).await;
             let took = self.now().saturating_sub(since);
-            for (deadline, missing) in [
-                (&mut served, missing.serving),
-                (&mut reported, missing.statuses),
-            ] {
-                for broken in deadline.check(took, missing) {
-                    self.violated(deadline.invariant, broken);
+            let mut broken = vec![
+                (served.invariant, served.check(took, serving)),
+                (reported.invariant, reported.check(took, statuses)),
+            ];
+            let staged = invariants::missing(&self.stage, objects::SECOND, version).await;
+            let staged = [staged.serving, staged.statuses].concat();
+            let took = self.now().saturating_sub(since);
+            broken.push((rolled_out.invariant, rolled_out.check(took, staged)));
+            for (invariant, broken) in broken {
+                for broken in broken {
+                    self.violated(invariant, broken);
                 }
             }
-            if let (Some(served), Some(reported)) = (served.met, reported.met) {
+            if let (Some(served), Some(reported), Some(rolled_out)) =
+                (served.met, reported.met, rolled_out.met)
+            {
+                let times = [served, reported, rolled_out];
+                let [served, reported, rolled_out] = times.map(|time| time.as_secs_f64());
                 println!(
-                    "round {round}: served after {:.1} s, reported after {:.1} s",
-                    served.as_secs_f64(),
-                    reported.as_secs_f64()
+                    "round {round}: served after {served:.1} s, reported after {reported:.1} s, \
+                     rolled out after {rolled_out:.1} s"
                 );
-                self.converged.push((served, reported));
+                self.converged.push(times);
                 return true;
             }
             if took > HOPELESS {
@@ -260,10 +269,9 @@ impl Run {
     /// Writes the objects of a quiet phase. Delayed writes of a fault may have undone them.
     async fn settle(&self, version: &str) {
         let client = &self.stage.client;
-        let mut writes = vec![
-            writes::spawn_apply(client, self.stage.secret.clone()),
-            writes::spawn_apply(client, objects::marker(version)),
-        ];
+        let mut writes = vec![writes::spawn_apply(client, self.stage.secret.clone())];
+        let markers = objects::markers(version);
+        writes.extend(markers.map(|marker| writes::spawn_apply(client, marker)));
         for kind in 0..BAD_OBJECTS {
             writes.push(writes::spawn_delete(client, objects::bad(kind)));
         }
@@ -355,19 +363,19 @@ impl Run {
     }
 
     fn summarize(&self) {
-        let seconds = |time: Option<Duration>| time.unwrap_or_default().as_secs_f64();
-        let served = self.converged.iter().map(|(served, _)| *served).max();
-        let reported = self.converged.iter().map(|(_, reported)| *reported).max();
+        let slowest = [0, 1, 2].map(|index| {
+            let times = self.converged.iter().map(|times| times[index]);
+            times.max().unwrap_or_default().as_secs_f64()
+        });
+        let [served, reported, rolled_out] = slowest;
         println!(
-            "seed {}: {} rounds, {} requests, {} failures explained by faults, {} changes, {} faults, slowest convergence {:.1} s, slowest statuses {:.1} s, {} violations",
+            "seed {}: {} rounds, {} requests, {} failures explained by faults, {} changes, {} faults, slowest convergence {served:.1} s, slowest statuses {reported:.1} s, slowest staged rollout {rolled_out:.1} s, {} violations",
             self.args.seed,
             self.converged.len(),
             self.load.sent(),
             self.explained,
             self.world.made(),
             self.history.len(),
-            seconds(served),
-            seconds(reported),
             self.violations
         );
     }

@@ -72,6 +72,15 @@ pub(crate) enum Disk {
     Runtime,
 }
 
+/// How a disk delays writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Slowness {
+    /// For five seconds.
+    Hanging,
+    /// For less than half a second.
+    Slow,
+}
+
 /// A process that reads the wall clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Machine {
@@ -91,6 +100,7 @@ pub(crate) enum Fault {
     UpgradeEnvoy(usize),
     Partition(usize, Cut),
     Fill(usize, Disk),
+    SlowDisk(usize, Disk, Slowness),
     KillController(usize),
     FreezeController(usize),
     UpgradeController(usize),
@@ -120,7 +130,7 @@ enum Target {
 
 impl Fault {
     /// Returns the host whose Envoy this fault kills or freezes. Only these faults may fail
-    /// requests.
+    /// requests over connections of their own.
     pub(crate) fn envoy(self) -> Option<usize> {
         match self {
             Self::KillEnvoy(host) | Self::FreezeEnvoy(host) => Some(host),
@@ -136,7 +146,29 @@ impl Fault {
             | Self::UpgradeAgent(host)
             | Self::ReplaceEnvoy(host, _)
             | Self::UpgradeEnvoy(host)
-            | Self::Fill(host, _) => Some(host),
+            | Self::Fill(host, _)
+            | Self::SlowDisk(host, ..) => Some(host),
+            _ => None,
+        }
+    }
+
+    /// Returns the host whose Envoy this fault may replace.
+    pub(crate) fn replaces(self) -> Option<usize> {
+        match self {
+            // An upgraded agent restarts an Envoy with another bootstrap.
+            Self::ReplaceEnvoy(host, _) | Self::UpgradeEnvoy(host) | Self::UpgradeAgent(host) => {
+                Some(host)
+            }
+            _ => None,
+        }
+    }
+
+    /// Returns the host whose agent this fault stops.
+    pub(crate) fn agent(self) -> Option<usize> {
+        match self {
+            Self::KillAgent(host) | Self::FreezeAgent(host) | Self::UpgradeAgent(host) => {
+                Some(host)
+            }
             _ => None,
         }
     }
@@ -151,7 +183,7 @@ impl Fault {
                 Target::Envoy(host)
             }
             Self::Partition(host, _) => Target::Link(host),
-            Self::Fill(host, _) => Target::Disk(host),
+            Self::Fill(host, _) | Self::SlowDisk(host, ..) => Target::Disk(host),
             Self::KillController(number)
             | Self::FreezeController(number)
             | Self::UpgradeController(number) => Target::Controller(number),
@@ -173,7 +205,7 @@ impl Fault {
             Self::UpgradeAgent(_) | Self::UpgradeController(_) => 10_000..=10_000,
             Self::ReplaceEnvoy(..) | Self::UpgradeEnvoy(_) => 15_000..=15_000,
             Self::Partition(..) => 1000..=25_000,
-            Self::Fill(..) | Self::BreakCertificate(_) => 3000..=20_000,
+            Self::Fill(..) | Self::SlowDisk(..) | Self::BreakCertificate(_) => 3000..=20_000,
             Self::KillController(_) | Self::FreezeController(_) => 500..=15_000,
             Self::KillServer(_) | Self::FreezeServer(_) => 500..=10_000,
             Self::BadObject(_) => 3000..=25_000,
@@ -231,7 +263,7 @@ fn index(random: &mut Moments, bound: usize) -> usize {
 }
 
 fn draw(random: &mut Moments) -> Fault {
-    let kind = random.below(24);
+    let kind = random.below(26);
     let host = index(random, HOSTS);
     let controller = index(random, CONTROLLERS);
     let choice = index(random, 12);
@@ -259,6 +291,11 @@ fn draw(random: &mut Moments) -> Fault {
             Fault::BreakCertificate(all[choice % 3])
         }
         21 | 22 => Fault::BadObject(choice % BAD_OBJECTS),
+        23 | 24 => {
+            let disk = [Disk::State, Disk::Runtime][choice % 2];
+            let slowness = [Slowness::Hanging, Slowness::Slow][choice % 4 / 2];
+            Fault::SlowDisk(host, disk, slowness)
+        }
         _ => {
             let machine = match choice % 3 {
                 0 => Machine::Controller(controller),
@@ -320,7 +357,7 @@ mod tests {
         };
         for seed in 1..=3 {
             let kinds: BTreeSet<_> = all(seed).iter().map(name).collect();
-            assert_eq!(kinds.len(), 18, "{kinds:?}");
+            assert_eq!(kinds.len(), 19, "{kinds:?}");
         }
     }
 }

@@ -12,15 +12,17 @@ use sesame_tests::cluster::{Channel, Client, TestCluster, User};
 use sesame_tests::controller::{ControllerUnderTest, NAMESPACE, deployed, give_rights};
 use sesame_tests::network;
 use sesame_tests::reports::allow_hosts;
-use sesame_tests::wait::{eventually, holds};
+use sesame_tests::streams::echo_at;
+use sesame_tests::wait::eventually;
 use tempfile::TempDir;
 
 use super::host::Host;
 use super::link::Link;
-use super::load::Probe;
-use super::objects;
+use super::objects::{self, Backends};
+use super::probe::{Failed, Probe};
 use super::programs::Programs;
 use super::schedule::{CONTROLLERS, HOSTS};
+use super::volume::Images;
 
 const BACKENDS: [&str; 3] = ["one", "two", "three"];
 
@@ -43,9 +45,11 @@ pub(crate) struct Stage {
     pub(crate) authority: Authority,
     /// The certificate's Secret, as it should be.
     pub(crate) secret: Value,
-    pub(crate) backends: Vec<Backend>,
+    pub(crate) backends: Backends,
     /// True while a fault keeps the API server or etcd from running.
     pub(crate) are_servers_down: bool,
+    _servers: Vec<Backend>,
+    _images: Images,
     _directory: TempDir,
 }
 
@@ -53,20 +57,25 @@ impl Stage {
     /// Starts everything, and waits until all hosts serve.
     pub(crate) async fn start(programs: Programs) -> anyhow::Result<Self> {
         let directory = tempfile::Builder::new().prefix("sesame-chaos-").tempdir()?;
+        let images = Images::mount(directory.path().join("images"))?;
         let cluster = deployed(Channel::Standard).await;
         give_rights(&cluster, "agent/rbac.yaml").await;
         let names: Vec<String> = (0..HOSTS).map(|number| format!("host-{number}")).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         allow_hosts(&cluster, &names).await;
 
-        let mut backends = Vec::new();
+        let anywhere = (network::BACKENDS, 0).into();
+        let mut servers = Vec::new();
         for name in BACKENDS {
-            let backend = Backend::start_at(name, (network::BACKENDS, 0).into()).await;
-            backends.push(backend.context("a backend")?);
+            let server = Backend::start_at(name, anywhere).await;
+            servers.push(server.context("a backend")?);
         }
-        let addresses: Vec<_> = backends.iter().map(Backend::address).collect();
+        let backends = Backends {
+            http: servers.iter().map(Backend::address).collect(),
+            tcp: vec![echo_at(anywhere, None).await, echo_at(anywhere, None).await],
+        };
         let authority = Authority::new("chaos");
-        let (objects, secret) = objects::first(&authority, &addresses);
+        let (objects, secret) = objects::first(&authority, &backends);
         cluster.apply_all(&objects).await;
         // An object that the API server refuses would test nothing.
         for object in objects::later() {
@@ -94,7 +103,9 @@ impl Stage {
             let link = Link::start(address).await?;
             let own = kubeconfig.replace(&server, &format!("https://{}", link.address()));
             let beside = hosts.first().map(|first| &first.agent);
-            let host = Host::start(number, beside, (link, &own), directory.path(), &programs)?;
+            let link = (link, own.as_str());
+            let places = (directory.path(), &images);
+            let host = Host::start(number, beside, link, places, &programs)?;
             hosts.push(host);
         }
         let client = Arc::new(cluster.client(&User::Admin).await);
@@ -108,6 +119,8 @@ impl Stage {
             secret,
             backends,
             are_servers_down: false,
+            _servers: servers,
+            _images: images,
             _directory: directory,
         };
         stage.wait_served().await;
@@ -123,12 +136,12 @@ impl Stage {
 
     async fn wait_served(&self) {
         for (host, probes) in self.hosts.iter().zip(self.probes()) {
-            for Probe { request, expected } in probes {
-                let what = format!("{} serves {request}", host.name);
+            for probe in probes {
+                let what = format!("{} serves {probe}", host.name);
                 eventually(&what, TEST_TIMEOUT, async || {
-                    let reply = request.send().await.map_err(|e| format!("{e:#}"))?;
-                    holds(reply.status == expected, || {
-                        format!("status {}\n{}", reply.status, host.agent.log_tail())
+                    let sent = probe.send(&mut None).await;
+                    sent.map_err(|Failed { cause, .. }| {
+                        format!("{cause}\n{}", host.agent.log_tail())
                     })
                 })
                 .await;

@@ -1,7 +1,6 @@
 //! Changes the objects all the time. The changes are chosen by the seed; all of them leave the
 //! requests of the load served.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -12,7 +11,7 @@ use sesame_tests::seeded::Moments;
 use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
 
-use super::objects;
+use super::objects::{self, Backends};
 
 /// A request to a dead API server must not stop the changes.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
@@ -30,7 +29,7 @@ pub(crate) struct World {
 
 impl World {
     /// Starts the changes.
-    pub(crate) fn start(client: Arc<Client>, backends: Vec<SocketAddr>, seed: u64) -> Self {
+    pub(crate) fn start(client: Arc<Client>, backends: Backends, seed: u64) -> Self {
         let gate = Arc::new(Mutex::new(()));
         let made = Arc::new(AtomicU64::new(0));
         let changes = Changes {
@@ -77,7 +76,7 @@ pub(crate) async fn delete(client: &Client, path: &str) -> bool {
 
 struct Changes {
     client: Arc<Client>,
-    backends: Vec<SocketAddr>,
+    backends: Backends,
     random: Moments,
     made: Arc<AtomicU64>,
 }
@@ -96,7 +95,7 @@ impl Changes {
     }
 
     async fn change(&mut self) -> bool {
-        let kind = self.random.below(14);
+        let kind = self.random.below(16);
         let number = self.random.below(EXTRAS);
         let flag = self.random.below(2) == 1;
         let service = usize::from(flag);
@@ -105,6 +104,11 @@ impl Changes {
             4 | 5 => self.delete(&format!("{ROUTES}/extra-{number}")).await,
             6 | 7 => self.apply(&objects::moving(service)).await,
             8 | 9 => self.move_endpoint(service, number, flag).await,
+            13 => {
+                let slice = self.backends.slice(objects::ECHO, 1, flag);
+                self.apply(&slice).await
+            }
+            14 => self.apply(&objects::over_http3(service)).await,
             10 => self.apply(&objects::edge_gateway(flag)).await,
             11 => {
                 self.toggle(&objects::timeouts(number), "trafficpolicies/timeouts")
@@ -120,11 +124,10 @@ impl Changes {
 
     /// Each Service keeps one endpoint, even if delayed requests arrive in another order.
     async fn move_endpoint(&self, service: usize, number: u64, used: bool) -> bool {
-        let others = self.backends.len() - 1;
-        let offset = usize::try_from(number).expect("a small number") % others;
-        let index = (service + 1 + offset) % self.backends.len();
-        let name = objects::SERVICES[service];
-        let slice = objects::slice(name, index, &self.backends, used);
+        let all = self.backends.http.len();
+        let offset = usize::try_from(number).expect("a small number") % (all - 1);
+        let index = (service + 1 + offset) % all;
+        let slice = self.backends.slice(objects::SERVICES[service], index, used);
         self.apply(&slice).await
     }
 
