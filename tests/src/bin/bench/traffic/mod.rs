@@ -197,7 +197,8 @@ pub(crate) fn measure(rounds: usize, with_parts: bool) -> anyhow::Result<Vec<Tra
     let mut all = Vec::new();
     for protocol in Protocol::ALL {
         eprintln!("{}", protocol.name());
-        all.push(runtime.block_on(compare(&setup, protocol, rounds))?);
+        let copied = parts::whole(&setup, protocol)?;
+        all.push(runtime.block_on(compare(&setup, protocol, &copied, rounds))?);
         if with_parts {
             parts::measure(&setup, protocol, rounds, &runtime)?;
         }
@@ -206,8 +207,14 @@ pub(crate) fn measure(rounds: usize, with_parts: bool) -> anyhow::Result<Vec<Tra
     Ok(all)
 }
 
-async fn compare(setup: &Setup, protocol: Protocol, rounds: usize) -> anyhow::Result<Traffic> {
-    let same = setup.by_hand(&parts::whole(setup, protocol)?)?;
+/// `copied` are Sesame's settings.
+async fn compare(
+    setup: &Setup,
+    protocol: Protocol,
+    copied: &Value,
+    rounds: usize,
+) -> anyhow::Result<Traffic> {
+    let same = setup.by_hand(copied)?;
     let plain = setup.by_hand(&Value::Null)?;
     let mut targets = Vec::new();
     for (pid, address) in [
