@@ -144,7 +144,7 @@ fn acme(dir: &std::path::Path) -> AcmeCertificates {
         directory: dir.join("acme"),
         sealing: Arc::default(),
         dns_hook: None,
-        sockets: Arc::new(|_, _| Vec::new()),
+        sockets: Arc::new(|_| Vec::new()),
     };
     AcmeCertificates::load(settings).0
 }
