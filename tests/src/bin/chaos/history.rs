@@ -9,6 +9,9 @@ use super::schedule::{Disk, Fault};
 /// Faults that ended this long before a violation are printed with it.
 const LOOK_BACK: Duration = Duration::from_secs(10);
 
+/// Minimum time between automatic replacements of an Envoy.
+pub(crate) const REPLACEMENT_PAUSE: Duration = Duration::from_secs(60);
+
 /// A fault that has begun.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entry {
@@ -62,7 +65,12 @@ impl History {
         until: Duration,
     ) -> bool {
         let mut entries = self.entries.iter().filter(|entry| {
-            let is_past = self.recovered_by(host, entry) < from;
+            // An agent waits a minute after an automatic replacement before it begins the next one.
+            let late = match entry.fault {
+                Fault::UpgradeEnvoy(_) => REPLACEMENT_PAUSE,
+                _ => Duration::ZERO,
+            };
+            let is_past = self.recovered_by(host, entry).saturating_add(late) < from;
             entry.began <= until && !is_past
         });
         entries.any(|entry| match loss {

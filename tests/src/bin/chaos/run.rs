@@ -6,7 +6,7 @@ use sesame_tests::manifests::GATEWAY;
 
 use super::Args;
 use super::faults::Faults;
-use super::history::History;
+use super::history::{History, REPLACEMENT_PAUSE};
 use super::invariants::{self, Broken, Missing};
 use super::load::Load;
 use super::objects;
@@ -22,8 +22,8 @@ const SUPERVISION: Duration = Duration::from_secs(1);
 const PROGRESS: Duration = Duration::from_secs(30);
 /// Time after which a fault that does not end, or hosts that do not converge, end the run.
 const HOPELESS: Duration = Duration::from_secs(180);
-/// Envoys that were replaced must have exited by then.
-const LEFTOVERS: Duration = Duration::from_secs(15);
+/// Envoys must have been replaced, and the others must have exited, by then.
+const LEFTOVERS: Duration = REPLACEMENT_PAUSE.saturating_add(Duration::from_secs(15));
 
 /// The time in which something must become true.
 struct Deadline {
