@@ -148,8 +148,12 @@ async fn second_replica_takes_over_and_outage_withdraws_nothing() {
     // A restarted leader does not wait until its predecessor's Lease expires.
     first.kill9();
     let lease = "/apis/coordination.k8s.io/v1/namespaces/sesame-system/leases/sesame-controller";
-    let long = json!({"spec": {"leaseDurationSeconds": 600}});
-    cluster.admin().merge(lease, &long).await.expect("patched");
+    let lasting = json!({"spec": {"leaseDurationSeconds": 600}});
+    cluster
+        .admin()
+        .merge(lease, &lasting)
+        .await
+        .expect("patched");
     first.restart();
     first.wait_ready().await;
     first.wait_leads().await;
