@@ -3,6 +3,8 @@
 
 use std::time::{Duration, Instant};
 
+use super::holder::Ended;
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Record {
     /// Empty if the Lease was released.
@@ -19,12 +21,11 @@ pub(super) enum LeaseStep {
     Wait,
 }
 
-/// `since` is when this replica first saw the current record. `has_ended` is true if the holder
-/// certainly does not run.
+/// `since` is when this replica first saw the current record.
 pub(super) fn decide(
     record: Option<&Record>,
     me: &str,
-    has_ended: bool,
+    ended: Ended,
     since: Instant,
     now: Instant,
 ) -> LeaseStep {
@@ -36,9 +37,15 @@ pub(super) fn decide(
     else {
         return LeaseStep::Create;
     };
+    let patience = match ended {
+        Ended::Certainly => Duration::ZERO,
+        // A running holder would renew the Lease twice in this time.
+        Ended::Probably => *duration / 3,
+        Ended::Unknown => *duration,
+    };
     if holder == me {
         LeaseStep::Renew
-    } else if holder.is_empty() || has_ended || now >= since + *duration {
+    } else if holder.is_empty() || now >= since + patience {
         LeaseStep::Take
     } else {
         LeaseStep::Wait
@@ -58,26 +65,29 @@ mod tests {
             duration: Duration::from_secs(15),
             version: "1".to_owned(),
         };
-        assert_eq!(decide(None, "me", false, since, since), LeaseStep::Create);
         assert_eq!(
-            decide(Some(&record("")), "me", false, since, since),
+            decide(None, "me", Ended::Unknown, since, since),
+            LeaseStep::Create
+        );
+        assert_eq!(
+            decide(Some(&record("")), "me", Ended::Unknown, since, since),
             LeaseStep::Take
         );
         assert_eq!(
-            decide(Some(&record("me")), "me", false, since, after(99)),
+            decide(Some(&record("me")), "me", Ended::Unknown, since, after(99)),
             LeaseStep::Renew
         );
         assert_eq!(
-            decide(Some(&record("you")), "me", false, since, after(14)),
+            decide(Some(&record("you")), "me", Ended::Unknown, since, after(14)),
             LeaseStep::Wait
         );
         assert_eq!(
-            decide(Some(&record("you")), "me", false, since, after(15)),
+            decide(Some(&record("you")), "me", Ended::Unknown, since, after(15)),
             LeaseStep::Take
         );
-        assert_eq!(
-            decide(Some(&record("you")), "me", true, since, since),
-            LeaseStep::Take
-        );
+        let ended = |ended, now| decide(Some(&record("you")), "me", ended, since, now);
+        assert_eq!(ended(Ended::Certainly, since), LeaseStep::Take);
+        assert_eq!(ended(Ended::Probably, after(4)), LeaseStep::Wait);
+        assert_eq!(ended(Ended::Probably, after(5)), LeaseStep::Take);
     }
 }

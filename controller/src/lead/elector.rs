@@ -10,7 +10,7 @@ use kube::api::PostParams;
 use tokio::sync::watch;
 
 use super::decide::{LeaseStep, Record, decide};
-use super::holder::has_ended;
+use super::holder::{Ended, ended};
 use crate::connection::answer;
 use crate::replica::{Replica, replace};
 
@@ -131,7 +131,9 @@ impl Elector {
         }
         let since = seen.as_ref().map_or(now, |(_, since)| *since);
         let me = &self.replica.identity;
-        let ended = record.as_ref().is_some_and(|it| has_ended(&it.holder, me));
+        let ended = record
+            .as_ref()
+            .map_or(Ended::Unknown, |it| ended(&it.holder, me));
         let step = decide(record.as_ref(), me, ended, since, now);
         let written = match (step, lease) {
             (LeaseStep::Wait, _) => return Ok(false),

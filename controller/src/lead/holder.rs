@@ -7,6 +7,7 @@ use rustix::process::{Pid, test_kill_process};
 
 /// The process that a Lease names, as `NAME_PLACE_PID_STARTED`.
 struct Holder<'a> {
+    name: &'a str,
     /// A Pod's UID, or a boot and its PID namespace.
     place: &'a str,
     pid: i32,
@@ -14,7 +15,7 @@ struct Holder<'a> {
     started: u64,
 }
 
-/// A Pod's UIDs and boot IDs have no such prefix, so nothing else equals these places.
+/// Boot IDs are hexadecimal, so other places lack this prefix.
 const POD: &str = "pod-";
 const UNKNOWN: &str = "unknown";
 
@@ -41,18 +42,35 @@ fn place() -> Option<String> {
     Some(format!("{}-{}", boot.trim(), processes.to_str()?))
 }
 
-/// Returns true only if it is certain that the holder does not run.
-pub(super) fn has_ended(holder: &str, me: &str) -> bool {
+/// What a replica knows about the Lease's holder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ended {
+    Unknown,
+    /// The holder had this process's Pod and process ID. A node may have lost track of its
+    /// container, which then still runs.
+    Probably,
+    Certainly,
+}
+
+pub(super) fn ended(holder: &str, me: &str) -> Ended {
     let (Some(holder), Some(me)) = (Holder::parse(holder), Holder::parse(me)) else {
-        return false;
+        return Ended::Unknown;
     };
-    if holder.place != me.place || me.place == UNKNOWN {
-        false
-    } else if holder.pid == me.pid {
-        holder.started != me.started
-    } else {
+    let is_near = (holder.name, holder.place) == (me.name, me.place) && me.place != UNKNOWN;
+    let is_same = (holder.pid, holder.started) == (me.pid, me.started);
+    if !is_near || is_same {
+        Ended::Unknown
+    } else if me.place.starts_with(POD) {
         // A Pod's other processes may be in other PID namespaces.
-        !me.place.starts_with(POD) && !holder.runs()
+        if holder.pid == me.pid {
+            Ended::Probably
+        } else {
+            Ended::Unknown
+        }
+    } else if holder.pid == me.pid || !holder.runs() {
+        Ended::Certainly
+    } else {
+        Ended::Unknown
     }
 }
 
@@ -64,6 +82,7 @@ impl<'a> Holder<'a> {
         let pid = parts.next()?.parse().ok()?;
         Some(Self {
             place: parts.next()?,
+            name: parts.next()?,
             pid,
             started,
         })
@@ -107,34 +126,37 @@ mod tests {
         let me = identity();
         let parsed = Holder::parse(&me).unwrap();
         assert!(parsed.runs());
-        assert!(!has_ended(&me, &me));
-        let of = |pid: u32, started: u64| format!("host_{}_{pid}_{started}", parsed.place);
+        assert_eq!(ended(&me, &me), Ended::Unknown);
+        let of =
+            |pid: u32, started: u64| format!("{}_{}_{pid}_{started}", parsed.name, parsed.place);
         let mut child = Command::new("sleep").arg("60").spawn().unwrap();
         let status = fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap();
         let holder = of(child.id(), started(&status).unwrap());
-        assert!(!has_ended(&holder, &me));
-        assert!(has_ended(&of(child.id(), 1), &me));
+        assert_eq!(ended(&holder, &me), Ended::Unknown);
+        assert_eq!(ended(&of(child.id(), 1), &me), Ended::Certainly);
         child.kill().unwrap();
         child.wait().unwrap();
-        assert!(has_ended(&holder, &me));
-        assert!(has_ended(&of(std::process::id(), parsed.started + 1), &me));
+        assert_eq!(ended(&holder, &me), Ended::Certainly);
+        let earlier = of(std::process::id(), parsed.started + 1);
+        assert_eq!(ended(&earlier, &me), Ended::Certainly);
     }
 
     #[test]
     fn holder_elsewhere_is_never_assumed_ended() {
         let me = "web-1_pod-a_1_500";
-        assert!(has_ended("web-1_pod-a_1_400", me));
+        assert_eq!(ended("web-1_pod-a_1_400", me), Ended::Probably);
         for holder in [
             "web-1_pod-b_1_400",
+            "web-2_pod-a_1_400",
             "web-1_pod-a_2_400",
             "web-1_pod-a_1_500",
             "web-1_1_4f0",
             "other software",
             "",
         ] {
-            assert!(!has_ended(holder, me), "{holder}");
+            assert_eq!(ended(holder, me), Ended::Unknown, "{holder}");
         }
-        assert!(!has_ended("a_unknown_1_2", "a_unknown_1_3"));
+        assert_eq!(ended("a_unknown_1_2", "a_unknown_1_3"), Ended::Unknown);
     }
 
     #[test]

@@ -263,7 +263,8 @@ impl Events {
         };
         let instance = Instance {
             controller: CONTROLLER_NAME.to_owned(),
-            instance: Some(self.replica.identity.clone()),
+            // The API server rejects longer ones.
+            instance: Some(self.replica.identity.chars().take(128).collect()),
         };
         // A reused recorder would count an Event with the same reason as a repetition, and drop its
         // note.
