@@ -223,7 +223,9 @@ impl EnvoyInstances {
     pub fn free(&self, needed: usize) -> usize {
         let mut held = self.reserve.lock();
         held.extend(needed, 0);
-        held.placeholders.len().min(needed)
+        let free = held.placeholders.len().min(needed);
+        held.leave_descriptors();
+        free
     }
 
     /// Releases `count` placeholders for an Envoy.
@@ -233,6 +235,7 @@ impl EnvoyInstances {
         let free = held.placeholders.len();
         if free < count {
             let needed = count;
+            held.leave_descriptors();
             return Err(LackingInstances { needed, free });
         }
         held.placeholders.truncate(free - count);
@@ -286,6 +289,24 @@ impl HeldInstances {
             self.extend(wanted, LEFT_FREE);
         }
         self.placeholders.truncate(wanted);
+        self.leave_descriptors();
+    }
+
+    /// Releases placeholders if the process has few descriptors left.
+    fn leave_descriptors(&mut self) {
+        let usage = limits::files_of("self").or_else(|| {
+            // Reading `/proc` needs descriptors, too.
+            let fewer = self.placeholders.len().saturating_sub(2);
+            self.placeholders.truncate(fewer);
+            limits::files_of("self")
+        });
+        let Some((limit, open)) = usage else {
+            return;
+        };
+        let excess = (open + LEFT_TO_AGENT).saturating_sub(limit);
+        let excess = usize::try_from(excess).unwrap_or(usize::MAX);
+        let left = self.placeholders.len().saturating_sub(excess);
+        self.placeholders.truncate(left);
     }
 
     /// Acquires placeholders until there are `wanted`. If possible, leaves `leave` instances free.
@@ -294,26 +315,13 @@ impl HeldInstances {
         if missing == 0 {
             return;
         }
-        // A loan is released at once, so it may use all descriptors.
-        let most = if leave == 0 {
-            usize::MAX
-        } else {
-            free_descriptors()
-        };
         let mut opened: Vec<OwnedFd> = (0..missing + leave + self.lent)
-            .take(most)
             .map_while(|_| kernel::init(kernel::CreateFlags::CLOEXEC).ok())
             .collect();
         let free = opened.len().saturating_sub(self.lent);
         opened.truncate(to_take(free, missing, leave));
         self.placeholders.append(&mut opened);
     }
-}
-
-/// Returns how many descriptors placeholders may take.
-fn free_descriptors() -> usize {
-    let (limit, open) = limits::files_of("self").unwrap_or((u64::MAX, 0));
-    usize::try_from(limit.saturating_sub(open + LEFT_TO_AGENT)).unwrap_or(usize::MAX)
 }
 
 fn to_take(free: usize, missing: usize, leave: usize) -> usize {
