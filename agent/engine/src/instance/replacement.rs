@@ -20,6 +20,9 @@ pub(super) struct Replacement {
     /// The running Envoy's bootstrap.
     bootstrap: Bytes,
     not_before: Option<Instant>,
+    /// True if the running Envoy may have open HTTP/3 connections. Stays true after HTTP/3 is
+    /// disabled, because its listener drains for some time.
+    http3: bool,
 }
 
 impl Replacement {
@@ -27,7 +30,13 @@ impl Replacement {
         Self {
             bootstrap: started_with,
             not_before: None,
+            http3: false,
         }
+    }
+
+    /// Call before publishing a target.
+    pub(super) fn publishes(&mut self, target: &Target) {
+        self.http3 |= !quic_addresses(&target.rendered).is_empty();
     }
 
     pub(super) fn due(&self, state: &State, newest: &Target) -> Option<&'static str> {
@@ -62,7 +71,7 @@ impl Replacement {
         let request = self.request(Strategy::Auto, newest, observed);
         match supervisor.restart(request).await {
             Ok(restarted) => {
-                self.bootstrap.clone_from(&newest.bootstrap);
+                self.replaced(newest);
                 Ok(restarted)
             }
             Err(error) => Err(format!(
@@ -94,7 +103,7 @@ impl Replacement {
         let (result, ()) = tokio::join!(supervisor.restart(request), forwarding);
         let restarted = result.as_ref().ok().copied();
         if restarted.is_some() {
-            self.bootstrap.clone_from(&newest.bootstrap);
+            self.replaced(newest);
         }
         replies.end(match result {
             Ok(done) => Ok(format!(
@@ -109,16 +118,25 @@ impl Replacement {
         restarted
     }
 
+    /// The new Envoy has the same listeners.
+    fn replaced(&mut self, newest: &Target) {
+        self.bootstrap.clone_from(&newest.bootstrap);
+        self.http3 = false;
+    }
+
     fn request(&self, strategy: Strategy, newest: &Target, observed: &Observed) -> Request {
         let served = observed.applied.as_ref().and_then(|applied| {
             // Rendering cannot fail, because this configuration has already been applied.
             sesame_render::static_bootstrap(&applied.rendered).ok()
         });
+        let quic = quic_addresses(&observed.applied.as_deref().unwrap_or(newest).rendered);
         Request {
             strategy,
             bootstrap: (newest.bootstrap != self.bootstrap).then(|| newest.bootstrap.clone()),
             served,
-            quic: quic_addresses(&observed.applied.as_deref().unwrap_or(newest).rendered),
+            // The listeners of an adopted Envoy are unknown until its first revision is accepted.
+            serves_http3: self.http3 || observed.applied.is_none() || !quic.is_empty(),
+            quic,
             progress: None,
         }
     }

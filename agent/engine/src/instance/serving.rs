@@ -159,6 +159,7 @@ impl Serving {
         self.refused_ahead = false;
         let target = self.selector.selected();
         let start = self.begin();
+        self.replacement.publishes(target);
         // Refuse connections to ports that the target closes.
         let addresses = tcp_addresses(&target.rendered);
         self.supervisor.park_only(&addresses);

@@ -1,11 +1,10 @@
 //! Gathers facts for restart decisions.
 
-use std::collections::BTreeSet;
-use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Output;
 use std::time::Duration;
 
+use super::Request;
 use super::decide::{Responsiveness, RestartFacts};
 use crate::admin::{Admin, AdminError};
 use crate::locate;
@@ -21,13 +20,13 @@ use sesame_host::reserve::SPARE;
 const ANSWER: Duration = Duration::from_secs(5);
 
 /// Gathers facts about the running Envoy and its possible successor.
-/// Failed queries become facts, not errors. `quic` has the addresses of its HTTP/3 listeners.
-/// Statistics do not show them, because the bootstrap omits those of HTTP/3.
+/// Failed queries become facts, not errors. The request says whether it serves HTTP/3, because the
+/// bootstrap omits these statistics.
 pub async fn gather(
     parent: &RunningEnvoy,
     admin: &Admin,
     config: &SupervisorConfig,
-    quic: &BTreeSet<SocketAddr>,
+    request: &Request,
 ) -> RestartFacts {
     let info = admin.with_timeout(ANSWER).server_info().await;
     let (answers, protocol, workers) = match info {
@@ -56,7 +55,7 @@ pub async fn gather(
             .zip(workers)
             .is_some_and(|(next, now)| next < now),
         // Only a failed hot restart removes the socket, and only another one helps then.
-        serves_http3: !quic.is_empty() && answers != Responsiveness::NoSocket,
+        serves_http3: request.serves_http3 && answers != Responsiveness::NoSocket,
         watches,
         free_watches: config.instances.free(watches + SPARE),
     }

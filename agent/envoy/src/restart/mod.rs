@@ -81,6 +81,8 @@ pub struct Request {
     pub served: Option<Bytes>,
     /// Addresses of HTTP/3 listeners.
     pub quic: BTreeSet<SocketAddr>,
+    /// True if Envoy may have open HTTP/3 connections, so a hot restart could block it.
+    pub serves_http3: bool,
     /// Channel for progress messages.
     pub progress: Option<mpsc::UnboundedSender<String>>,
 }

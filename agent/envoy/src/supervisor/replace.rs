@@ -208,7 +208,7 @@ impl Actor {
         if let Some(bootstrap) = &request.bootstrap {
             config.bootstrap.clone_from(bootstrap);
         }
-        let facts = restart::gather(parent, &self.admin, &config, &request.quic).await;
+        let facts = restart::gather(parent, &self.admin, &config, request).await;
         let plan = restart::decide(request.strategy, &facts)?;
         self.validate(&config, request).await?;
         if let Some(why) = &plan.not_hot {
