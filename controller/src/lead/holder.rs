@@ -1,4 +1,5 @@
-//! Names a replica in the Lease so that a replica beside it can see that the holder has ended.
+//! Names of replicas in the Lease. A replica of the same host or Pod can see that the holder has
+//! ended.
 
 use std::fs;
 
@@ -42,7 +43,7 @@ fn place() -> Option<String> {
     Some(format!("{}-{}", boot.trim(), processes.to_str()?))
 }
 
-/// What a replica knows about the Lease's holder.
+/// Returned by [`ended`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ended {
     Unknown,

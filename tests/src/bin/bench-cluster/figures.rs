@@ -18,7 +18,7 @@ pub(crate) struct Figures {
     pub(crate) endpoint_change: Times,
     pub(crate) endpoint_change_in_churn: Times,
     pub(crate) endpoint_changes_a_second: f64,
-    /// From the start of a killed controller until a change made meanwhile is served.
+    /// From the start of a killed controller until a change made in between is served.
     pub(crate) controller_restart: Times,
     pub(crate) writes_per_route_change: f64,
     pub(crate) writes_per_endpoint_change: f64,

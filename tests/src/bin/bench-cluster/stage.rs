@@ -301,7 +301,7 @@ impl Stage {
         Ok(Times::of(samples))
     }
 
-    /// Returns the times from starting a killed controller until a change made meanwhile is served.
+    /// Returns the times from starting a killed controller until a change made in between is served.
     pub(crate) async fn controller_restarts(
         &mut self,
         errors: &mut usize,

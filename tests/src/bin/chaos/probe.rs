@@ -15,8 +15,8 @@ use tokio::time::timeout;
 
 /// A failure takes at most this long.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// An Envoy that was replaced asks clients to reconnect in the last second before it exits, so a
-/// connection that was not used for this long may be closed at any moment.
+/// In its last second, a replaced Envoy asks clients to reconnect. A connection that was not used
+/// for this long may be closed at any moment.
 const LONGEST_PAUSE: Duration = Duration::from_millis(800);
 const MESSAGE: [u8; 4] = *b"ping";
 
@@ -35,7 +35,7 @@ pub(crate) enum Probe {
     Tcp(SocketAddr),
 }
 
-/// What a failure means.
+/// The kind of a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Loss {
     /// A request that a running Envoy must serve.

@@ -130,7 +130,7 @@ enum Target {
 
 impl Fault {
     /// Returns the host whose Envoy this fault kills or freezes. Only these faults may fail
-    /// requests over connections of their own.
+    /// requests over new connections.
     pub(crate) fn envoy(self) -> Option<usize> {
         match self {
             Self::KillEnvoy(host) | Self::FreezeEnvoy(host) => Some(host),
