@@ -17,7 +17,7 @@ use crate::passwords::PasswordCounts;
 use sesame_apply::ApplyReport;
 use sesame_apply::quarantine::Affected;
 use sesame_envoy::State;
-use sesame_published::IntervalTraffic;
+use sesame_proto::rollout::HostTraffic;
 
 /// Envoy's state after an orderly stop.
 pub(super) const STOPPED: &str = "Stopped";
@@ -56,7 +56,7 @@ pub(super) struct Observed {
     /// Why the newest revision waits for its rollout. The host serves as intended.
     pub(super) waiting: Option<String>,
     /// Traffic in the last interval, while a rollout compares hosts.
-    pub(super) traffic: Option<IntervalTraffic>,
+    pub(super) traffic: Option<HostTraffic>,
     /// Deaths of Envoy during a rollout.
     pub(super) deaths: u64,
     /// Progress of the current drain.

@@ -6,6 +6,7 @@ use kube::CustomResource;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use sesame_kinds::status::AgentState;
+use sesame_proto::rollout::HostTraffic;
 
 /// Field manager for the status. Its `managedFields` entry contains the API server's time of the
 /// last write.
@@ -192,6 +193,44 @@ pub struct IntervalTraffic {
     /// Number of failed TLS handshakes with clients.
     #[serde(skip_serializing_if = "is_zero")]
     pub failed_handshakes: u64,
+}
+
+impl From<HostTraffic> for IntervalTraffic {
+    fn from(counted: HostTraffic) -> Self {
+        let HostTraffic {
+            requests,
+            errors,
+            resets,
+            handshakes,
+            failed_handshakes,
+        } = counted;
+        Self {
+            requests,
+            errors,
+            resets,
+            handshakes,
+            failed_handshakes,
+        }
+    }
+}
+
+impl From<IntervalTraffic> for HostTraffic {
+    fn from(reported: IntervalTraffic) -> Self {
+        let IntervalTraffic {
+            requests,
+            errors,
+            resets,
+            handshakes,
+            failed_handshakes,
+        } = reported;
+        Self {
+            requests,
+            errors,
+            resets,
+            handshakes,
+            failed_handshakes,
+        }
+    }
 }
 
 /// An address in the Gateway's `spec.addresses` that the host does not have.

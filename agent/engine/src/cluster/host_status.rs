@@ -95,7 +95,7 @@ pub(super) fn host_status(
         refused: bounded(&observed.affected.refused, refused_object),
         next_certificate_expiry: next_expiry(observed),
         report_seconds: host.report_seconds,
-        traffic: observed.traffic,
+        traffic: observed.traffic.map(Into::into),
         envoy_deaths: observed.deaths,
         held: observed.held.is_some(),
         heartbeat: None,

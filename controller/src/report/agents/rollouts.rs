@@ -8,9 +8,9 @@ use crate::report::fleet::patience;
 use crate::report::liveness::ClockReading;
 use sesame_kinds::api::NamespacedName;
 use sesame_kinds::status::AgentState;
-use sesame_proto::rollout::{HostReport, HostTraffic};
+use sesame_proto::rollout::HostReport;
 use sesame_published::names::is_pod;
-use sesame_published::{GatewayAgent, GatewayAgentStatus, IntervalTraffic};
+use sesame_published::{GatewayAgent, GatewayAgentStatus};
 
 /// Maximum number of failures per host, enough to explain a decision.
 const MAX_FAILURES: usize = 8;
@@ -67,28 +67,11 @@ fn host(agent: &GatewayAgent, status: &GatewayAgentStatus, is_lost: bool) -> Rep
             has_refused: false,
             failures,
             deaths: status.envoy_deaths,
-            traffic: traffic(status.traffic.unwrap_or_default()),
+            traffic: status.traffic.unwrap_or_default().into(),
         },
         wanted: status.wanted_revision.clone(),
         applied: status.applied_revision.clone(),
         refusal: is_refusal.then(|| status.message.clone()),
-    }
-}
-
-fn traffic(reported: IntervalTraffic) -> HostTraffic {
-    let IntervalTraffic {
-        requests,
-        errors,
-        resets,
-        handshakes,
-        failed_handshakes,
-    } = reported;
-    HostTraffic {
-        requests,
-        errors,
-        resets,
-        handshakes,
-        failed_handshakes,
     }
 }
 

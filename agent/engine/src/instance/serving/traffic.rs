@@ -13,7 +13,7 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use super::{ADMIN_ANSWER, Serving};
-use sesame_published::IntervalTraffic;
+use sesame_proto::rollout::HostTraffic;
 
 const INTERVAL: Duration = Duration::from_secs(10);
 /// The bootstrap configures which counters Envoy keeps.
@@ -56,7 +56,7 @@ impl Serving {
         }
     }
 
-    fn record_traffic(&self, traffic: Option<IntervalTraffic>) {
+    fn record_traffic(&self, traffic: Option<HostTraffic>) {
         self.instance.observed.send_if_modified(|observed| {
             let is_new = observed.traffic != traffic;
             observed.traffic = traffic;
@@ -66,8 +66,8 @@ impl Serving {
 }
 
 /// A new Envoy or cluster starts counting at zero.
-fn since(before: &HashMap<String, u64>, now: &HashMap<String, u64>) -> IntervalTraffic {
-    let mut traffic = IntervalTraffic::default();
+fn since(before: &HashMap<String, u64>, now: &HashMap<String, u64>) -> HostTraffic {
+    let mut traffic = HostTraffic::default();
     for (name, total) in now {
         let before = before.get(name).copied().unwrap_or_default();
         let count = total.checked_sub(before).unwrap_or(*total);
@@ -128,7 +128,7 @@ mod tests {
             ("listener.127.0.0.1_443.ssl.fail_verify_error", 1),
             ("listener.[__1]_443.no_filter_chain_match", 1),
         ]);
-        let traffic = IntervalTraffic {
+        let traffic = HostTraffic {
             requests: 7,
             errors: 2,
             resets: 3,
