@@ -158,8 +158,8 @@ async fn bad_revision_is_held_on_first_host() {
     });
     let (one, two, good) = (one.await, two.await, good.await);
     let dead: SocketAddr = (network::BACKENDS, free_port()).into();
-    let stages = json!([{"hosts": 1, "bake": "15m"}]);
-    let mut objects = edge_with_parameters(&json!({"rollout": {"stages": stages}}));
+    let stages = json!({"rollout": {"stages": [{"hosts": 1, "bake": "15m"}]}});
+    let mut objects = edge_with_parameters(&json!({}));
     objects.extend(served("app", &[one.address()]));
     objects.extend(served("dead", &[dead]));
     objects.extend(served("broken", &[truncating_backend().await]));
@@ -171,6 +171,8 @@ async fn bad_revision_is_held_on_first_host() {
         wait_backend(agent, "one").await;
         agent.wait_stored().await;
     }
+    // Earlier, the controller could publish before it has seen all objects, and stage the rest.
+    cluster.apply_all(&edge_with_parameters(&stages)).await;
     let plugin = Plugin::new(cluster, &User::Admin).await;
     wait_rollout(&plugin, "all hosts report", |shown| {
         let hosts = shown["hosts"].as_array().map_or(0, Vec::len);
