@@ -15,7 +15,7 @@ use crate::context::{ResolveContext, ResolvedFor};
 use crate::gateways::CheckedGateway;
 use crate::listeners::sets::CheckedListenerSet;
 use crate::listeners::{CheckedListener, ListenerOwner};
-use crate::settings::acme::{external_account, issuer};
+use crate::settings::acme::{external_account, is_operators, issuer};
 use crate::syntax::hostnames::Hostname;
 use crate::tls::certificate_source::CertificateSource;
 use sesame_kinds::api::{Metadata, NamespacedName, ObjectRef};
@@ -146,6 +146,10 @@ impl<'a, 'w> Requester<'a, 'w> {
         obstacles
     }
 
+    fn is_operators(&self, cx: &ResolveContext<'_, '_>) -> bool {
+        is_operators(&self.gateway.settings.acme, self.owner.namespace, cx)
+    }
+
     fn issuer(&self, cx: &ResolveContext<'_, '_>) -> Result<AcmeIssuer, &'static str> {
         let settings = &self.gateway.settings;
         let in_cluster = cx.options.resolved_for == ResolvedFor::Cluster;
@@ -222,6 +226,7 @@ impl<'a, 'w> Requester<'a, 'w> {
                 hostnames: BTreeSet::new(),
                 parents: BTreeSet::new(),
                 issuer: issuer.clone(),
+                is_operators: self.is_operators(cx),
                 exists: existing.is_some(),
             });
         if request.issuer != *issuer {
@@ -237,6 +242,7 @@ impl<'a, 'w> Requester<'a, 'w> {
                  certificate; refer to another Secret"
             ));
         }
+        request.is_operators &= self.is_operators(cx);
         request.requesters.insert(self.owner.key());
         hostnames.insert(hostname.as_str().to_owned());
         request.parents.extend(parents);

@@ -148,6 +148,9 @@ async fn issue(
 ) -> Result<IssuedPair, OrderError> {
     let account = account::open(host, &request.issuer, retry_after).await?;
     let mut order = new_order(&account, &request.hostnames).await?;
+    if deactivate_valid(&mut order).await? {
+        order = new_order(&account, &request.hostnames).await?;
+    }
     present_all(host, secret, request, &mut order, presented).await?;
     for challenge in &presented.http {
         host.served(challenge, request)
@@ -203,6 +206,25 @@ async fn new_order(account: &Account, hostnames: &BTreeSet<String>) -> Result<Or
     Ok(account.new_order(&NewOrder::new(&identifiers)).await?)
 }
 
+/// Returns true if there were valid authorizations. All namespaces share the account, so an earlier
+/// validation must not give another namespace a certificate.
+async fn deactivate_valid(order: &mut Order) -> Result<bool, OrderError> {
+    let mut is_changed = false;
+    let mut authorizations = order.authorizations();
+    while let Some(authorization) = authorizations.next().await {
+        let mut authorization = authorization?;
+        if authorization.status != AuthorizationStatus::Valid {
+            continue;
+        }
+        match authorization.deactivate().await {
+            Ok(_) => is_changed = true,
+            // Only the operator can use it then.
+            Err(error) => tracing::debug!(%error, "the CA keeps a valid authorization"),
+        }
+    }
+    Ok(is_changed)
+}
+
 async fn present_all(
     host: &impl AcmeHost,
     secret: &NamespacedName,
@@ -215,8 +237,14 @@ async fn present_all(
     while let Some(authorization) = authorizations.next().await {
         let mut authorization = authorization?;
         match authorization.status {
-            // The CA remembers an earlier validation.
-            AuthorizationStatus::Valid => continue,
+            AuthorizationStatus::Valid if request.is_operators => continue,
+            AuthorizationStatus::Valid => {
+                let hostname = authorization.identifier();
+                return Err(OrderError::new(format!(
+                    "the CA needs no proof for {hostname}, so only the operator may order it; use \
+                     a Gateway in the namespace of the SesameConfiguration that sets spec.acme"
+                )));
+            }
             AuthorizationStatus::Pending => {}
             status => return Err(OrderError::new(format!("an authorization is {status:?}"))),
         }
@@ -319,6 +347,7 @@ pub(crate) mod tests {
                 ca_bundle: None,
                 external: None,
             },
+            is_operators: false,
             exists: false,
         }
     }

@@ -336,6 +336,7 @@ pub(crate) mod tests {
                 ca_bundle: None,
                 external: None,
             },
+            is_operators: false,
             exists: false,
         }
     }

@@ -70,6 +70,8 @@ async fn host_orders_and_renews_under_load() {
     })
     .await;
     assert_eq!(pebble.issued(), 2, "{}", pebble.log());
+    // The server would reuse the first authorization.
+    assert_eq!(pebble.validated(), 2, "{}", pebble.log());
     let report = load.stop().await;
     report.clean("renewal of a certificate by ACME");
 
