@@ -4,13 +4,15 @@
 //! A Secret that lacks the label of issued Secrets belongs to another program, and is not requested.
 //! Each obstacle becomes part of the message of the object's `Accepted` condition.
 
+mod http_listeners;
+
 use std::collections::BTreeSet;
 
 use sesame_acme::{
     ACME_KEY, AcmeIssuer, CertificateRequest, CertificateRequests, ChallengeMethod, ChallengeParent,
 };
-use sesame_proto::schema;
 
+use self::http_listeners::HttpListeners;
 use crate::context::{ResolveContext, ResolvedFor};
 use crate::gateways::CheckedGateway;
 use crate::listeners::sets::CheckedListenerSet;
@@ -19,7 +21,7 @@ use crate::settings::acme::{external_account, is_operators, issuer};
 use crate::syntax::hostnames::Hostname;
 use crate::tls::certificate_source::CertificateSource;
 use sesame_kinds::api::{Metadata, NamespacedName, ObjectRef};
-use sesame_kinds::world::{Kind, ObjectKey};
+use sesame_kinds::world::Kind;
 
 /// Maximum number of hostnames per certificate, as at public CAs.
 const MAX_HOSTNAMES: usize = 100;
@@ -35,13 +37,14 @@ pub(crate) fn requests(
         let asks = asks(gateway.metadata);
         let found = match &asks {
             Ok(false) => Vec::new(),
-            Ok(true) => Requester::of_gateway(gateway).request(cx, &mut requests),
+            Ok(true) => {
+                let http = HttpListeners::of(gateway);
+                Requester::of_gateway(gateway, &http).request(cx, &mut requests)
+            }
             Err(why) => vec![why.clone()],
         };
         let permits = asks == Ok(true);
-        let sets = gateway.sets.iter();
-        let of_sets = sets.map(|set| of_set(gateway, set, permits, cx, &mut requests));
-        let of_sets: Vec<Vec<String>> = of_sets.collect();
+        let of_sets = of_sets(gateway, permits, cx, &mut requests);
         gateway.not_understood.extend(named(found));
         for (set, found) in gateway.sets.iter_mut().zip(of_sets) {
             set.notes = named(found).collect();
@@ -67,26 +70,38 @@ fn named(obstacles: Vec<String>) -> impl Iterator<Item = String> {
     obstacles.map(|why| format!("metadata.annotations[{ACME_KEY}]: {why}"))
 }
 
+fn of_sets(
+    gateway: &CheckedGateway<'_>,
+    permits: bool,
+    cx: &ResolveContext<'_, '_>,
+    requests: &mut CertificateRequests,
+) -> Vec<Vec<String>> {
+    let http = permits.then(|| HttpListeners::of(gateway));
+    let sets = gateway.sets.iter();
+    sets.map(|set| of_set(gateway, set, http.as_ref(), cx, requests))
+        .collect()
+}
+
 /// Both owners must agree: the Gateway's because it uses the operator's account, the ListenerSet's
 /// because Secrets are written in its namespace.
 fn of_set(
     gateway: &CheckedGateway<'_>,
     set: &CheckedListenerSet<'_>,
-    permits: bool,
+    http: Option<&HttpListeners<'_, '_>>,
     cx: &ResolveContext<'_, '_>,
     requests: &mut CertificateRequests,
 ) -> Vec<String> {
     if set.owner.kind != Kind::ListenerSet || !set.refused.good() {
         return Vec::new();
     }
-    match asks(set.metadata) {
-        Ok(false) => Vec::new(),
-        Ok(true) if permits => Requester::of_set(gateway, set).request(cx, requests),
-        Ok(true) => vec![format!(
+    match (asks(set.metadata), http) {
+        (Ok(false), _) => Vec::new(),
+        (Ok(true), Some(http)) => Requester::of_set(gateway, set, http).request(cx, requests),
+        (Ok(true), None) => vec![format!(
             "no certificates are ordered, because {} lacks the annotation; its owner must add it",
             gateway.owner.display()
         )],
-        Err(why) => vec![why],
+        (Err(why), _) => vec![why],
     }
 }
 
@@ -95,22 +110,29 @@ struct Requester<'a, 'w> {
     gateway: &'a CheckedGateway<'w>,
     owner: &'a ListenerOwner<'w>,
     listeners: &'a [CheckedListener<'w>],
+    http: &'a HttpListeners<'a, 'w>,
 }
 
 impl<'a, 'w> Requester<'a, 'w> {
-    fn of_gateway(gateway: &'a CheckedGateway<'w>) -> Self {
+    fn of_gateway(gateway: &'a CheckedGateway<'w>, http: &'a HttpListeners<'a, 'w>) -> Self {
         Self {
             gateway,
             owner: &gateway.owner,
             listeners: gateway.own_listeners(),
+            http,
         }
     }
 
-    fn of_set(gateway: &'a CheckedGateway<'w>, set: &'a CheckedListenerSet<'w>) -> Self {
+    fn of_set(
+        gateway: &'a CheckedGateway<'w>,
+        set: &'a CheckedListenerSet<'w>,
+        http: &'a HttpListeners<'a, 'w>,
+    ) -> Self {
         Self {
             gateway,
             owner: &set.owner,
             listeners: gateway.listeners_of(set),
+            http,
         }
     }
 
@@ -250,8 +272,8 @@ impl<'a, 'w> Requester<'a, 'w> {
     }
 
     /// Returns the HTTP listeners that can serve challenges for the hostname, preferably at port
-    /// 80. A namespace cannot order for hostnames for which it could not serve routes, because the
-    /// listeners must permit its routes.
+    /// 80. A namespace cannot order for hostnames that it could not serve, because the listeners
+    /// that receive the requests must permit its routes.
     fn parents(
         &self,
         hostname: &Hostname,
@@ -269,40 +291,28 @@ impl<'a, 'w> Requester<'a, 'w> {
                 hostname.as_str()
             ));
         }
-        let can_serve = |listener: &&CheckedListener<'_>| {
-            let own = listener.hostname.as_ref();
-            listener.protocol == Some(schema::Protocol::Http)
-                && listener.accepted.good()
-                && listener.allows(Kind::HttpRoute, &secret.namespace, cx)
-                && own.is_some_and(|own| own.covers(hostname))
-        };
         let gateway = self.gateway;
-        let parent = |object: &ObjectKey, listener: &CheckedListener<'_>| {
-            let port = listener.port?;
-            Some(ChallengeParent {
-                object: object.clone(),
-                gateway: gateway.name(),
-                listener: listener.spec.name.clone(),
-                port,
-                opened: gateway.settings.opened(port),
-            })
-        };
-        let mut objects = vec![(gateway.owner.key(), gateway.own_listeners())];
-        if self.owner.kind != Kind::Gateway {
-            objects.push((self.owner.key(), self.listeners));
-        }
-        let mut parents: Vec<ChallengeParent> = Vec::new();
-        for (object, listeners) in objects {
-            let serving = listeners.iter().filter(can_serve);
-            parents.extend(serving.filter_map(|listener| parent(&object, listener)));
-        }
+        let receiving = self.http.receiving(hostname);
+        let permitted = receiving.filter(|(_, found)| {
+            let listener = found.listener;
+            listener.accepted.good() && listener.allows(Kind::HttpRoute, &secret.namespace, cx)
+        });
+        let parents = permitted.map(|(port, found)| ChallengeParent {
+            object: found.object.clone(),
+            gateway: gateway.name(),
+            listener: found.listener.spec.name.clone(),
+            port,
+            opened: gateway.settings.opened(port),
+        });
+        let mut parents: Vec<ChallengeParent> = parents.collect();
         if parents.iter().any(|parent| parent.port == HTTP) {
             parents.retain(|parent| parent.port == HTTP);
         }
         if parents.is_empty() {
             return Err(format!(
-                "no certificate is ordered for Secret {secret}, because there is no HTTP listener \
-                 for {:?} that permits HTTPRoutes in namespace {:?}; add one with port {HTTP}",
+                "no certificate is ordered for Secret {secret}, because no HTTP listener for {:?} \
+                 permits HTTPRoutes in namespace {:?}; add one with port {HTTP}, or permit them in \
+                 the one with the most specific hostname",
                 hostname.as_str(),
                 secret.namespace
             ));
