@@ -19,6 +19,7 @@ use crate::listeners::sets::CheckedListenerSet;
 use crate::listeners::{CheckedListener, ListenerOwner};
 use crate::settings::acme::{external_account, is_operators, issuer};
 use crate::syntax::hostnames::Hostname;
+use crate::syntax::names;
 use crate::tls::certificate_source::CertificateSource;
 use sesame_kinds::api::{Metadata, NamespacedName, ObjectRef};
 use sesame_kinds::world::Kind;
@@ -217,6 +218,12 @@ impl<'a, 'w> Requester<'a, 'w> {
             && reference.kind.as_deref().unwrap_or("Secret") == Kind::Secret.as_str();
         if !is_secret {
             return Ok(());
+        }
+        // The name becomes part of API paths.
+        if let Err(why) = names::check_object(namespace, &reference.name) {
+            return Err(format!(
+                "no certificate is ordered for a Secret, because its {why}"
+            ));
         }
         let other = reference.namespace.as_deref();
         if other.is_some_and(|other| other != namespace) {

@@ -112,7 +112,14 @@ fn obstacles_are_in_accepted_condition() {
     let named = https(&format!("hostname: a.test, {pair}"));
     let elsewhere = "hostname: a.test, tls: {certificateRefs: [{name: pair, namespace: x}]}";
     let (yes, dns) = ("termsAgreed: true", "termsAgreed: true, challenge: DNS01");
+    let path = "hostname: a.test, tls: {certificateRefs: [{name: ../pair}]}";
     for (listeners, annotation, acme, words) in [
+        (
+            https(path),
+            "true",
+            yes,
+            "because its name \"../pair\" is not",
+        ),
         (
             named.clone(),
             "yes",
