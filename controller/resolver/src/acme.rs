@@ -194,6 +194,13 @@ impl<'a, 'w> Requester<'a, 'w> {
                  choose HTTP01",
             );
         }
+        // The program adds records for every hostname of the operator's zones.
+        if is_dns && !self.is_operators(cx) {
+            return Err(
+                "spec.acme.challenge is DNS01, which orders only for Gateways in the namespace of \
+                 the SesameConfiguration that sets spec.acme; move the Gateway, or choose HTTP01",
+            );
+        }
         let rollout = settings.rollout.as_ref();
         if in_cluster && !is_dns && rollout.is_some_and(|it| !it.stages.is_empty()) {
             return Err(

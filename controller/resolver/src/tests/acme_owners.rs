@@ -1,6 +1,11 @@
 //! Which namespaces may request certificates for which hostnames.
 
-use super::acme::{OF_SET, PRIVATE, SHARED, found, options, set_message, with_set};
+use std::sync::Arc;
+
+use super::acme::{
+    LISTENERS, OF_SET, PRIVATE, SHARED, annotated, found, message, options, set_message, with_set,
+};
+use crate::context::ResolvedFor;
 use sesame_kinds::api::NamespacedName;
 
 #[test]
@@ -20,6 +25,32 @@ fn reserved_listener_excludes_other_listener_sets() {
     let parents: Vec<_> = request.parents.iter().collect();
     assert_eq!(parents.len(), 1);
     assert_eq!(parents[0].object.to_string(), "ListenerSet/bank/other");
+}
+
+#[test]
+fn dns_orders_need_namespace_of_configuration() {
+    for (challenge, namespace, is_operators) in [
+        ("DNS01", "web", Some(true)),
+        ("DNS01", "sesame", None),
+        ("HTTP01", "sesame", Some(false)),
+    ] {
+        let mut options = options(&format!("termsAgreed: true, challenge: {challenge}"));
+        options.resolved_for = ResolvedFor::Cluster;
+        options.has_acme_dns_hook = true;
+        let configuration = Arc::make_mut(options.configuration.as_mut().unwrap());
+        namespace.clone_into(&mut configuration.metadata.namespace);
+        let resolution = found(&annotated(LISTENERS, "true", ""), &options);
+        let mut requests = resolution.certificate_requests.values();
+        let first = requests.next().map(|request| request.is_operators);
+        assert_eq!(first, is_operators, "{challenge} {namespace}");
+        let refused = message(&resolution).contains("Gateways in the namespace of");
+        assert_eq!(refused, is_operators.is_none());
+        options.resolved_for = ResolvedFor::Host;
+        let on_host = found(&annotated(LISTENERS, "true", ""), &options);
+        let mut requests = on_host.certificate_requests.values();
+        assert!(requests.all(|request| request.is_operators));
+        assert_eq!(on_host.certificate_requests.len(), 1);
+    }
 }
 
 #[test]
