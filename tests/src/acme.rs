@@ -169,7 +169,9 @@ impl Pebble {
 
     /// Returns the number of challenges that the server validated.
     pub fn validated(&self) -> usize {
-        self.log().matches("set VALID by completed challenge").count()
+        self.log()
+            .matches("set VALID by completed challenge")
+            .count()
     }
 
     /// Returns the number of certificates that the server issued.

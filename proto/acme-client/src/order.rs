@@ -59,6 +59,8 @@ const NEEDS_EXTERNAL: &str = "urn:ietf:params:acme:error:externalAccountRequired
 const TIMEOUT: Duration = Duration::from_secs(600);
 /// Added for each hostname over HTTP, because the challenges are requested one after another.
 const FOR_HOSTNAME: Duration = Duration::from_secs(30);
+/// How long hosts may take to serve all challenges of an order.
+const ALL_SERVED: Duration = Duration::from_secs(240);
 /// How long the CA may take to validate, and to issue.
 const POLL: RetryPolicy = RetryPolicy::new()
     .initial_delay(Duration::from_millis(500))
@@ -152,11 +154,7 @@ async fn issue(
         order = new_order(&account, &request.hostnames).await?;
     }
     present_all(host, secret, request, &mut order, presented).await?;
-    for challenge in &presented.http {
-        host.served(challenge, request)
-            .await
-            .map_err(OrderError::new)?;
-    }
+    all_served(host, request, &presented.http).await?;
     accept_all(request.issuer.method, &mut order).await?;
     if order.poll_ready(&POLL).await? != OrderStatus::Ready {
         return Err(refusal(&mut order).await);
@@ -204,6 +202,29 @@ async fn new_order(account: &Account, hostnames: &BTreeSet<String>) -> Result<Or
     let identifiers = hostnames.iter().cloned().map(Identifier::Dns);
     let identifiers: Vec<Identifier> = identifiers.collect();
     Ok(account.new_order(&NewOrder::new(&identifiers)).await?)
+}
+
+/// Other orders wait for this one, so slow answers for many hostnames must not add up.
+async fn all_served(
+    host: &impl AcmeHost,
+    request: &CertificateRequest,
+    challenges: &[Challenge],
+) -> Result<(), OrderError> {
+    let all = async {
+        for challenge in challenges {
+            let served = host.served(challenge, request).await;
+            served.map_err(OrderError::new)?;
+        }
+        Ok(())
+    };
+    let served = tokio::time::timeout(ALL_SERVED, all).await;
+    served.unwrap_or_else(|_| {
+        Err(OrderError::new(format!(
+            "the challenges of all {} hostnames were not served in {ALL_SERVED:?}, so the CA was \
+             not asked to validate; use fewer hostnames per Secret",
+            challenges.len()
+        )))
+    })
 }
 
 /// Returns true if there were valid authorizations. All namespaces share the account, so an earlier

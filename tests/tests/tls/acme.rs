@@ -163,6 +163,13 @@ async fn validate_announces_orders() {
     assert_eq!(output.status.code(), Some(0), "{said}");
     let ordered = "Secret default/pair will be ordered by ACME from https://ca.test/dir\n";
     assert!(said.contains(ordered), "{said}");
+    let mut dns = acme.clone();
+    dns["challenge"] = json!("DNS01");
+    agent.write("all.yaml", &yaml(&objects(&dns, "a.test", &backend)));
+    let output = agent.command(&["validate", "--manifests", &manifests]);
+    let said = words(&output);
+    let proviso = "from https://ca.test/dir, if acme-dns-hook is set\n";
+    assert!(said.contains(proviso), "{said}");
     // Nothing is ordered without an agreement to the terms.
     agent.write("all.yaml", &yaml(&objects(&json!({}), "a.test", &backend)));
     let output = agent.command(&["validate", "--manifests", &manifests]);
