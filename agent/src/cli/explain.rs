@@ -147,6 +147,7 @@ fn from_manifests(
 ) -> anyhow::Result<Explanation> {
     let manifests = args.manifests.clone().unwrap_or_default();
     let read = offline::preview(&manifests, &args.host)?;
+    read.warn_of_stand_ins();
     for problem in &read.problems {
         tracing::warn!("{}:{}: {}", problem.file, problem.line, problem.message);
     }

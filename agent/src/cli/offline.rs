@@ -52,6 +52,13 @@ impl Offline {
         Ok(())
     }
 
+    /// Warns that the answer depends on certificates that do not exist yet.
+    pub(crate) fn warn_of_stand_ins(&self) {
+        for secret in self.ordered.keys() {
+            tracing::warn!("Secret {secret} does not exist; a certificate by ACME is assumed");
+        }
+    }
+
     pub(crate) fn is_implied(&self, object: &ObjectKey) -> bool {
         let mut implied = self.implied.iter();
         implied.any(|it| object.kind == Kind::Gateway && object.name == it.name())

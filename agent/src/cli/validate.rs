@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use jiff::Timestamp;
 use serde::Serialize;
-use sesame_acme::CertificateRequest;
+use sesame_acme::{CertificateRequest, ChallengeMethod};
 use sesame_kinds::api::NamespacedName;
 use sesame_kinds::status::{ConditionStatus, Reason, Section, Statuses};
 use sesame_kinds::world::{Kind, ObjectKey};
@@ -59,6 +59,9 @@ struct Validation {
     /// lack.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     ordered: BTreeMap<String, String>,
+    /// What the orders need in addition, by Secret.
+    #[serde(skip)]
+    provisos: BTreeMap<String, &'static str>,
     /// Cost of the change for Envoy, by Gateway that this host's agent serves.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     forecasts: BTreeMap<String, Forecast>,
@@ -151,6 +154,7 @@ fn manifests(agent: &AgentArgs, args: &ValidateArgs, manifests: &Path) -> anyhow
         findings,
         envoy: verdicts,
         ordered: read.ordered.iter().map(ordered).collect(),
+        provisos: read.ordered.iter().filter_map(proviso).collect(),
         forecasts,
     };
     args.output.write(&outcome, || text(&outcome))?;
@@ -159,6 +163,23 @@ fn manifests(agent: &AgentArgs, args: &ValidateArgs, manifests: &Path) -> anyhow
 
 fn ordered((secret, request): (&NamespacedName, &CertificateRequest)) -> (String, String) {
     (secret.to_string(), request.issuer.directory.clone())
+}
+
+/// Manifests do not show this host's settings and accounts.
+fn proviso(
+    (secret, request): (&NamespacedName, &CertificateRequest),
+) -> Option<(String, &'static str)> {
+    let issuer = &request.issuer;
+    let is_dns = issuer.method == ChallengeMethod::Dns01;
+    let external = issuer.external.as_ref();
+    let lacks_key = external.is_some_and(|account| account.key.is_none());
+    let proviso = match (is_dns, lacks_key) {
+        (false, false) => return None,
+        (true, false) => ", if acme-dns-hook is set",
+        (false, true) => ", if the account already exists",
+        (true, true) => ", if acme-dns-hook is set and the account already exists",
+    };
+    Some((secret.to_string(), proviso))
 }
 
 fn findings(read: &Offline, now: Timestamp) -> Vec<Finding> {
@@ -264,9 +285,10 @@ fn text(outcome: &Validation) -> String {
         };
     }
     for (secret, directory) in &outcome.ordered {
+        let proviso = outcome.provisos.get(secret).copied().unwrap_or_default();
         let _ = writeln!(
             text,
-            "Secret {secret} will be ordered by ACME from {directory}"
+            "Secret {secret} will be ordered by ACME from {directory}{proviso}"
         );
     }
     for (gateway, forecast) in &outcome.forecasts {

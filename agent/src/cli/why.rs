@@ -71,6 +71,7 @@ pub(crate) fn main(agent: &AgentArgs, args: &WhyArgs) -> anyhow::Result<u8> {
 fn from_manifests(args: &WhyArgs, object: &ObjectKey) -> anyhow::Result<ObjectAnswer> {
     let manifests = args.manifests.clone().unwrap_or_default();
     let read = offline::preview(&manifests, &args.host)?;
+    read.warn_of_stand_ins();
     if !read.manifests.world().contains(object) && !read.is_implied(object) {
         bail!("--manifests {}: no {object}", manifests.display());
     }

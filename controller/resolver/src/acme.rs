@@ -4,22 +4,25 @@
 //! A Secret that lacks the label of issued Secrets belongs to another program, and is not requested.
 //! Each obstacle becomes part of the message of the object's `Accepted` condition.
 
+mod http_listeners;
+
 use std::collections::BTreeSet;
 
 use sesame_acme::{
     ACME_KEY, AcmeIssuer, CertificateRequest, CertificateRequests, ChallengeMethod, ChallengeParent,
 };
-use sesame_proto::schema;
 
+use self::http_listeners::HttpListeners;
 use crate::context::{ResolveContext, ResolvedFor};
 use crate::gateways::CheckedGateway;
 use crate::listeners::sets::CheckedListenerSet;
 use crate::listeners::{CheckedListener, ListenerOwner};
-use crate::settings::acme::{external_account, issuer};
+use crate::settings::acme::{external_account, is_operators, issuer};
 use crate::syntax::hostnames::Hostname;
+use crate::syntax::names;
 use crate::tls::certificate_source::CertificateSource;
 use sesame_kinds::api::{Metadata, NamespacedName, ObjectRef};
-use sesame_kinds::world::{Kind, ObjectKey};
+use sesame_kinds::world::Kind;
 
 /// Maximum number of hostnames per certificate, as at public CAs.
 const MAX_HOSTNAMES: usize = 100;
@@ -35,13 +38,14 @@ pub(crate) fn requests(
         let asks = asks(gateway.metadata);
         let found = match &asks {
             Ok(false) => Vec::new(),
-            Ok(true) => Requester::of_gateway(gateway).request(cx, &mut requests),
+            Ok(true) => {
+                let http = HttpListeners::of(gateway);
+                Requester::of_gateway(gateway, &http).request(cx, &mut requests)
+            }
             Err(why) => vec![why.clone()],
         };
         let permits = asks == Ok(true);
-        let sets = gateway.sets.iter();
-        let of_sets = sets.map(|set| of_set(gateway, set, permits, cx, &mut requests));
-        let of_sets: Vec<Vec<String>> = of_sets.collect();
+        let of_sets = of_sets(gateway, permits, cx, &mut requests);
         gateway.not_understood.extend(named(found));
         for (set, found) in gateway.sets.iter_mut().zip(of_sets) {
             set.notes = named(found).collect();
@@ -67,26 +71,38 @@ fn named(obstacles: Vec<String>) -> impl Iterator<Item = String> {
     obstacles.map(|why| format!("metadata.annotations[{ACME_KEY}]: {why}"))
 }
 
+fn of_sets(
+    gateway: &CheckedGateway<'_>,
+    permits: bool,
+    cx: &ResolveContext<'_, '_>,
+    requests: &mut CertificateRequests,
+) -> Vec<Vec<String>> {
+    let http = permits.then(|| HttpListeners::of(gateway));
+    let sets = gateway.sets.iter();
+    sets.map(|set| of_set(gateway, set, http.as_ref(), cx, requests))
+        .collect()
+}
+
 /// Both owners must agree: the Gateway's because it uses the operator's account, the ListenerSet's
 /// because Secrets are written in its namespace.
 fn of_set(
     gateway: &CheckedGateway<'_>,
     set: &CheckedListenerSet<'_>,
-    permits: bool,
+    http: Option<&HttpListeners<'_, '_>>,
     cx: &ResolveContext<'_, '_>,
     requests: &mut CertificateRequests,
 ) -> Vec<String> {
     if set.owner.kind != Kind::ListenerSet || !set.refused.good() {
         return Vec::new();
     }
-    match asks(set.metadata) {
-        Ok(false) => Vec::new(),
-        Ok(true) if permits => Requester::of_set(gateway, set).request(cx, requests),
-        Ok(true) => vec![format!(
+    match (asks(set.metadata), http) {
+        (Ok(false), _) => Vec::new(),
+        (Ok(true), Some(http)) => Requester::of_set(gateway, set, http).request(cx, requests),
+        (Ok(true), None) => vec![format!(
             "no certificates are ordered, because {} lacks the annotation; its owner must add it",
             gateway.owner.display()
         )],
-        Err(why) => vec![why],
+        (Err(why), _) => vec![why],
     }
 }
 
@@ -95,22 +111,29 @@ struct Requester<'a, 'w> {
     gateway: &'a CheckedGateway<'w>,
     owner: &'a ListenerOwner<'w>,
     listeners: &'a [CheckedListener<'w>],
+    http: &'a HttpListeners<'a, 'w>,
 }
 
 impl<'a, 'w> Requester<'a, 'w> {
-    fn of_gateway(gateway: &'a CheckedGateway<'w>) -> Self {
+    fn of_gateway(gateway: &'a CheckedGateway<'w>, http: &'a HttpListeners<'a, 'w>) -> Self {
         Self {
             gateway,
             owner: &gateway.owner,
             listeners: gateway.own_listeners(),
+            http,
         }
     }
 
-    fn of_set(gateway: &'a CheckedGateway<'w>, set: &'a CheckedListenerSet<'w>) -> Self {
+    fn of_set(
+        gateway: &'a CheckedGateway<'w>,
+        set: &'a CheckedListenerSet<'w>,
+        http: &'a HttpListeners<'a, 'w>,
+    ) -> Self {
         Self {
             gateway,
             owner: &set.owner,
             listeners: gateway.listeners_of(set),
+            http,
         }
     }
 
@@ -146,6 +169,10 @@ impl<'a, 'w> Requester<'a, 'w> {
         obstacles
     }
 
+    fn is_operators(&self, cx: &ResolveContext<'_, '_>) -> bool {
+        is_operators(&self.gateway.settings.acme, self.owner.namespace, cx)
+    }
+
     fn issuer(&self, cx: &ResolveContext<'_, '_>) -> Result<AcmeIssuer, &'static str> {
         let settings = &self.gateway.settings;
         let in_cluster = cx.options.resolved_for == ResolvedFor::Cluster;
@@ -165,6 +192,13 @@ impl<'a, 'w> Requester<'a, 'w> {
             return Err(
                 "spec.acme.challenge is DNS01, which orders only for the Gateway's own namespace; \
                  choose HTTP01",
+            );
+        }
+        // The program adds records for every hostname of the operator's zones.
+        if is_dns && !self.is_operators(cx) {
+            return Err(
+                "spec.acme.challenge is DNS01, which orders only for Gateways in the namespace of \
+                 the SesameConfiguration that sets spec.acme; move the Gateway, or choose HTTP01",
             );
         }
         let rollout = settings.rollout.as_ref();
@@ -191,6 +225,12 @@ impl<'a, 'w> Requester<'a, 'w> {
             && reference.kind.as_deref().unwrap_or("Secret") == Kind::Secret.as_str();
         if !is_secret {
             return Ok(());
+        }
+        // The name becomes part of API paths.
+        if let Err(why) = names::check_object(namespace, &reference.name) {
+            return Err(format!(
+                "no certificate is ordered for a Secret, because its {why}"
+            ));
         }
         let other = reference.namespace.as_deref();
         if other.is_some_and(|other| other != namespace) {
@@ -222,6 +262,7 @@ impl<'a, 'w> Requester<'a, 'w> {
                 hostnames: BTreeSet::new(),
                 parents: BTreeSet::new(),
                 issuer: issuer.clone(),
+                is_operators: self.is_operators(cx),
                 exists: existing.is_some(),
             });
         if request.issuer != *issuer {
@@ -237,6 +278,7 @@ impl<'a, 'w> Requester<'a, 'w> {
                  certificate; refer to another Secret"
             ));
         }
+        request.is_operators &= self.is_operators(cx);
         request.requesters.insert(self.owner.key());
         hostnames.insert(hostname.as_str().to_owned());
         request.parents.extend(parents);
@@ -244,8 +286,8 @@ impl<'a, 'w> Requester<'a, 'w> {
     }
 
     /// Returns the HTTP listeners that can serve challenges for the hostname, preferably at port
-    /// 80. A namespace cannot order for hostnames for which it could not serve routes, because the
-    /// listeners must permit its routes.
+    /// 80. A namespace cannot order for hostnames that it could not serve, because the listeners
+    /// that receive the requests must permit its routes.
     fn parents(
         &self,
         hostname: &Hostname,
@@ -263,40 +305,28 @@ impl<'a, 'w> Requester<'a, 'w> {
                 hostname.as_str()
             ));
         }
-        let can_serve = |listener: &&CheckedListener<'_>| {
-            let own = listener.hostname.as_ref();
-            listener.protocol == Some(schema::Protocol::Http)
-                && listener.accepted.good()
-                && listener.allows(Kind::HttpRoute, &secret.namespace, cx)
-                && own.is_some_and(|own| own.covers(hostname))
-        };
         let gateway = self.gateway;
-        let parent = |object: &ObjectKey, listener: &CheckedListener<'_>| {
-            let port = listener.port?;
-            Some(ChallengeParent {
-                object: object.clone(),
-                gateway: gateway.name(),
-                listener: listener.spec.name.clone(),
-                port,
-                opened: gateway.settings.opened(port),
-            })
-        };
-        let mut objects = vec![(gateway.owner.key(), gateway.own_listeners())];
-        if self.owner.kind != Kind::Gateway {
-            objects.push((self.owner.key(), self.listeners));
-        }
-        let mut parents: Vec<ChallengeParent> = Vec::new();
-        for (object, listeners) in objects {
-            let serving = listeners.iter().filter(can_serve);
-            parents.extend(serving.filter_map(|listener| parent(&object, listener)));
-        }
+        let receiving = self.http.receiving(hostname);
+        let permitted = receiving.filter(|(_, found)| {
+            let listener = found.listener;
+            listener.accepted.good() && listener.allows(Kind::HttpRoute, &secret.namespace, cx)
+        });
+        let parents = permitted.map(|(port, found)| ChallengeParent {
+            object: found.object.clone(),
+            gateway: gateway.name(),
+            listener: found.listener.spec.name.clone(),
+            port,
+            opened: gateway.settings.opened(port),
+        });
+        let mut parents: Vec<ChallengeParent> = parents.collect();
         if parents.iter().any(|parent| parent.port == HTTP) {
             parents.retain(|parent| parent.port == HTTP);
         }
         if parents.is_empty() {
             return Err(format!(
-                "no certificate is ordered for Secret {secret}, because there is no HTTP listener \
-                 for {:?} that permits HTTPRoutes in namespace {:?}; add one with port {HTTP}",
+                "no certificate is ordered for Secret {secret}, because no HTTP listener for {:?} \
+                 permits HTTPRoutes in namespace {:?}; add one with port {HTTP}, or permit them in \
+                 the one with the most specific hostname",
                 hostname.as_str(),
                 secret.namespace
             ));

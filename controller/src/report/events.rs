@@ -165,16 +165,17 @@ impl Events {
             all.is_some_and(|all| all.contains(warning))
         };
         history.certificates.retain(is_so);
+        let mut is_complete = true;
         for (object, warning) in unreported(warnings, &history.certificates) {
-            if !self
-                .report(&object, API_VERSION, &certificate_event(&warning))
-                .await
-            {
-                return false;
+            let event = certificate_event(&warning);
+            // One object whose Events are rejected must not hide the others' warnings.
+            if self.report(&object, API_VERSION, &event).await {
+                history.certificates.insert((object, warning));
+            } else {
+                is_complete = false;
             }
-            history.certificates.insert((object, warning));
         }
-        true
+        is_complete
     }
 
     /// Returns false if some Events were not written.

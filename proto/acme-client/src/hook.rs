@@ -17,7 +17,7 @@ use tokio::process::{Child, ChildStderr, Command};
 const TIMEOUT: Duration = Duration::from_secs(300);
 /// How long to read the output after the program has ended. Its own children may keep it open.
 const REST: Duration = Duration::from_millis(200);
-/// Maximum number of bytes of the output that appear in a message.
+/// Maximum number of bytes of the output that are logged.
 const MAX_OUTPUT: u64 = 1024;
 
 /// The operator's program.
@@ -64,8 +64,10 @@ impl DnsHook {
         }
         let output = String::from_utf8_lossy(&output);
         let output = output.trim();
+        // Tenants can read the returned message, and the output may contain credentials.
+        tracing::warn!(program = %shown, action, %hostname, %status, output, "acme-dns-hook failed");
         Err(format!(
-            "acme-dns-hook {shown} {action} failed ({status}): {output:?}"
+            "acme-dns-hook {action} failed ({status}); see the log"
         ))
     }
 }
@@ -127,7 +129,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let program = dir.path().join("hook");
         let script = format!(
-            "#!/bin/sh\necho \"$@\" >> {}/out\nenv >&2\nexit 3\n",
+            "#!/bin/sh\necho \"$@\" >> {}/out\nenv > {}/env\nexit 3\n",
+            dir.path().display(),
             dir.path().display()
         );
         fs::write(&program, script).unwrap();
@@ -137,8 +140,10 @@ mod tests {
             .run("present", "a.test", "x; rm -rf $HOME")
             .await
             .unwrap_err();
-        assert!(why.contains("exit status: 3"), "{why}");
-        assert!(!why.contains("CARGO"), "{why}");
+        let expected = "acme-dns-hook present failed (exit status: 3); see the log";
+        assert_eq!(why, expected);
+        let environment = fs::read_to_string(dir.path().join("env")).unwrap();
+        assert!(!environment.contains("CARGO"), "{environment}");
         let out = fs::read_to_string(dir.path().join("out")).unwrap();
         assert_eq!(out, "present _acme-challenge.a.test x; rm -rf $HOME\n");
         let missing = DnsHook(dir.path().join("none"));

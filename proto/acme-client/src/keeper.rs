@@ -306,7 +306,7 @@ impl<H: AcmeHost> AcmeKeeper<H> {
     ) -> Result<(), OrderError> {
         let can_save = self.host.can_save(secret, request).await;
         can_save.map_err(OrderError::new)?;
-        attempts.begin(Timestamp::now());
+        attempts.begin(secret, Timestamp::now());
         self.store(attempts).await?;
         let pair = order(&self.host, secret, request).await?;
         let saved = self.save(secret, request, &pair).await;

@@ -59,6 +59,8 @@ const NEEDS_EXTERNAL: &str = "urn:ietf:params:acme:error:externalAccountRequired
 const TIMEOUT: Duration = Duration::from_secs(600);
 /// Added for each hostname over HTTP, because the challenges are requested one after another.
 const FOR_HOSTNAME: Duration = Duration::from_secs(30);
+/// How long hosts may take to serve all challenges of an order.
+const ALL_SERVED: Duration = Duration::from_secs(240);
 /// How long the CA may take to validate, and to issue.
 const POLL: RetryPolicy = RetryPolicy::new()
     .initial_delay(Duration::from_millis(500))
@@ -148,12 +150,11 @@ async fn issue(
 ) -> Result<IssuedPair, OrderError> {
     let account = account::open(host, &request.issuer, retry_after).await?;
     let mut order = new_order(&account, &request.hostnames).await?;
-    present_all(host, secret, request, &mut order, presented).await?;
-    for challenge in &presented.http {
-        host.served(challenge, request)
-            .await
-            .map_err(OrderError::new)?;
+    if deactivate_valid(&mut order).await? {
+        order = new_order(&account, &request.hostnames).await?;
     }
+    present_all(host, secret, request, &mut order, presented).await?;
+    all_served(host, request, &presented.http).await?;
     accept_all(request.issuer.method, &mut order).await?;
     if order.poll_ready(&POLL).await? != OrderStatus::Ready {
         return Err(refusal(&mut order).await);
@@ -203,6 +204,48 @@ async fn new_order(account: &Account, hostnames: &BTreeSet<String>) -> Result<Or
     Ok(account.new_order(&NewOrder::new(&identifiers)).await?)
 }
 
+/// Other orders wait for this one, so slow answers for many hostnames must not add up.
+async fn all_served(
+    host: &impl AcmeHost,
+    request: &CertificateRequest,
+    challenges: &[Challenge],
+) -> Result<(), OrderError> {
+    let all = async {
+        for challenge in challenges {
+            let served = host.served(challenge, request).await;
+            served.map_err(OrderError::new)?;
+        }
+        Ok(())
+    };
+    let served = tokio::time::timeout(ALL_SERVED, all).await;
+    served.unwrap_or_else(|_| {
+        Err(OrderError::new(format!(
+            "the challenges of all {} hostnames were not served in {ALL_SERVED:?}, so the CA was \
+             not asked to validate; use fewer hostnames per Secret",
+            challenges.len()
+        )))
+    })
+}
+
+/// Returns true if there were valid authorizations. All namespaces share the account, so an earlier
+/// validation must not give another namespace a certificate.
+async fn deactivate_valid(order: &mut Order) -> Result<bool, OrderError> {
+    let mut is_changed = false;
+    let mut authorizations = order.authorizations();
+    while let Some(authorization) = authorizations.next().await {
+        let mut authorization = authorization?;
+        if authorization.status != AuthorizationStatus::Valid {
+            continue;
+        }
+        match authorization.deactivate().await {
+            Ok(_) => is_changed = true,
+            // Only the operator can use it then.
+            Err(error) => tracing::debug!(%error, "the CA keeps a valid authorization"),
+        }
+    }
+    Ok(is_changed)
+}
+
 async fn present_all(
     host: &impl AcmeHost,
     secret: &NamespacedName,
@@ -215,8 +258,14 @@ async fn present_all(
     while let Some(authorization) = authorizations.next().await {
         let mut authorization = authorization?;
         match authorization.status {
-            // The CA remembers an earlier validation.
-            AuthorizationStatus::Valid => continue,
+            AuthorizationStatus::Valid if request.is_operators => continue,
+            AuthorizationStatus::Valid => {
+                let hostname = authorization.identifier();
+                return Err(OrderError::new(format!(
+                    "the CA needs no proof for {hostname}, so only the operator may order it; use \
+                     a Gateway in the namespace of the SesameConfiguration that sets spec.acme"
+                )));
+            }
             AuthorizationStatus::Pending => {}
             status => return Err(OrderError::new(format!("an authorization is {status:?}"))),
         }
@@ -319,6 +368,7 @@ pub(crate) mod tests {
                 ca_bundle: None,
                 external: None,
             },
+            is_operators: false,
             exists: false,
         }
     }

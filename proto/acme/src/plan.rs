@@ -21,6 +21,8 @@ pub struct Pace {
     pub backoff: Backoff,
     /// Maximum number of orders per hour, over all certificates.
     pub orders_per_hour: usize,
+    /// Maximum number of orders per hour for the Secrets of one namespace.
+    pub orders_per_namespace: usize,
 }
 
 impl Default for Pace {
@@ -31,6 +33,7 @@ impl Default for Pace {
         Self {
             backoff: Backoff::new(first, longest),
             orders_per_hour: 50,
+            orders_per_namespace: 20,
         }
     }
 }
@@ -57,6 +60,8 @@ pub enum HeldCertificate {
 pub struct Attempts {
     /// Times of the orders of the last hour.
     pub orders: Vec<Timestamp>,
+    /// Times of the orders of the last hour, by namespace.
+    pub by_namespace: BTreeMap<String, Vec<Timestamp>>,
     /// Failures by Secret, as `namespace/name`.
     pub failures: BTreeMap<String, Failure>,
     /// Times before which directories accept no orders.
@@ -100,8 +105,9 @@ const MISSING_WAIT: SignedDuration = SignedDuration::from_mins(10);
 /// Wait after a success for a certificate that no longer fits its request.
 const CHANGED_WAIT: SignedDuration = SignedDuration::from_mins(1);
 
-/// Certificates without earlier failures come first, so that one unreachable hostname does not
-/// delay the others. Renewals precede new certificates, whose number has no limit.
+/// Namespaces with few recent orders come first, so that one namespace does not delay the others.
+/// Within a namespace, certificates without earlier failures come first, then renewals, because the
+/// number of new certificates has no limit.
 pub fn plan(
     now: Timestamp,
     requests: &CertificateRequests,
@@ -128,10 +134,22 @@ pub fn plan(
         } else {
             let failures = failure.map_or(0, |failure| failure.count);
             let is_renewal = wanted != Timestamp::MIN;
-            due.push((failures, !is_renewal, wanted, secret));
+            let recent = attempts.recent_of(secret, now).len();
+            due.push((recent, failures, !is_renewal, wanted, secret));
         }
     }
     due.sort();
+    let mut rooms: BTreeMap<&str, usize> = BTreeMap::new();
+    due.retain(|(recent, .., secret)| {
+        let room = pace.orders_per_namespace.saturating_sub(*recent);
+        let room = rooms.entry(&secret.namespace).or_insert(room);
+        let has_room = *room > 0;
+        *room = room.saturating_sub(1);
+        if !has_room && let Some(oldest) = attempts.recent_of(secret, now).first() {
+            later(*oldest + HOUR);
+        }
+        has_room
+    });
     let recent = recent(&attempts.orders, now);
     let room = pace.orders_per_hour.saturating_sub(recent.len());
     if due.len() > room
@@ -139,12 +157,9 @@ pub fn plan(
     {
         later(*oldest + HOUR);
     }
+    let due = due.into_iter().take(room);
     Plan {
-        due: due
-            .into_iter()
-            .take(room)
-            .map(|(.., name)| name.clone())
-            .collect(),
+        due: due.map(|(.., name)| name.clone()).collect(),
         next,
     }
 }
@@ -217,10 +232,21 @@ fn recent(orders: &[Timestamp], now: Timestamp) -> Vec<Timestamp> {
 
 impl Attempts {
     /// Records an order that is about to start.
-    pub fn begin(&mut self, now: Timestamp) {
+    pub fn begin(&mut self, secret: &NamespacedName, now: Timestamp) {
         self.orders = recent(&self.orders, now);
         self.orders.push(now);
+        self.by_namespace.retain(|_, orders| {
+            *orders = recent(orders, now);
+            !orders.is_empty()
+        });
+        let namespace = secret.namespace.clone();
+        self.by_namespace.entry(namespace).or_default().push(now);
         self.paused.retain(|_, until| *until > now);
+    }
+
+    fn recent_of(&self, secret: &NamespacedName, now: Timestamp) -> Vec<Timestamp> {
+        let orders = self.by_namespace.get(&secret.namespace);
+        orders.map_or_else(Vec::new, |orders| recent(orders, now))
     }
 
     /// Records a success.
@@ -336,6 +362,7 @@ pub(crate) mod tests {
                 ca_bundle: None,
                 external: None,
             },
+            is_operators: false,
             exists: false,
         }
     }
@@ -516,16 +543,45 @@ pub(crate) mod tests {
             ..Pace::default()
         };
         let mut attempts = Attempts::default();
-        attempts.begin(at(0));
+        attempts.begin(&named("a"), at(0));
         let planned = |attempts: &Attempts, now| {
             plan(at(now), &requests, &missing(&requests), attempts, &pace)
         };
         assert_eq!(planned(&attempts, 10).due, [named("a")]);
-        attempts.begin(at(10));
+        attempts.begin(&named("a"), at(10));
         assert_eq!(planned(&attempts, 20).due, []);
         assert_eq!(planned(&attempts, 20).next, Some(at(3600)));
         // The clock was set back.
         assert_eq!(planned(&attempts, -100).due.len(), 2);
+    }
+
+    #[test]
+    fn one_namespace_leaves_room_for_others() {
+        let mut requests = requests(&["a", "b", "c"]);
+        let other = NamespacedName::new("zoo", "z");
+        requests.insert(other.clone(), request(&["z.test"]));
+        let pace = Pace {
+            orders_per_namespace: 2,
+            ..Pace::default()
+        };
+        let mut attempts = Attempts::default();
+        let planned = |attempts: &Attempts, now| {
+            plan(at(now), &requests, &missing(&requests), attempts, &pace)
+        };
+        let due = planned(&attempts, 0).due;
+        assert_eq!(due, [named("a"), named("b"), other.clone()]);
+        attempts.begin(&named("a"), at(0));
+        assert_eq!(planned(&attempts, 1).due, [other.clone(), named("a")]);
+        attempts.begin(&named("b"), at(1));
+        let full = planned(&attempts, 2);
+        assert_eq!(full.due, std::slice::from_ref(&other));
+        assert_eq!(full.next, Some(at(3600)));
+        attempts.begin(&other, at(3600));
+        assert_eq!(attempts.by_namespace["shop"], [at(1)]);
+        let stored = serde_json::to_string(&attempts.stored()).unwrap();
+        assert!(stored.contains("\"zoo\""), "{stored}");
+        let before: Attempts = serde_json::from_str(r#"{"orders": []}"#).unwrap();
+        assert_eq!(before, Attempts::default());
     }
 
     proptest! {

@@ -104,6 +104,8 @@ pub struct CertificateRequest {
     pub parents: BTreeSet<ChallengeParent>,
     /// The CA.
     pub issuer: AcmeIssuer,
+    /// True if the objects are the operator's, so that the CA may validate hostnames in other ways.
+    pub is_operators: bool,
     /// True if the Secret exists. A change makes the client look at the Secret again.
     pub exists: bool,
 }

@@ -70,6 +70,8 @@ async fn host_orders_and_renews_under_load() {
     })
     .await;
     assert_eq!(pebble.issued(), 2, "{}", pebble.log());
+    // The server would reuse the first authorization.
+    assert_eq!(pebble.validated(), 2, "{}", pebble.log());
     let report = load.stop().await;
     report.clean("renewal of a certificate by ACME");
 
@@ -161,6 +163,13 @@ async fn validate_announces_orders() {
     assert_eq!(output.status.code(), Some(0), "{said}");
     let ordered = "Secret default/pair will be ordered by ACME from https://ca.test/dir\n";
     assert!(said.contains(ordered), "{said}");
+    let mut dns = acme.clone();
+    dns["challenge"] = json!("DNS01");
+    agent.write("all.yaml", &yaml(&objects(&dns, "a.test", &backend)));
+    let output = agent.command(&["validate", "--manifests", &manifests]);
+    let said = words(&output);
+    let proviso = "from https://ca.test/dir, if acme-dns-hook is set\n";
+    assert!(said.contains(proviso), "{said}");
     // Nothing is ordered without an agreement to the terms.
     agent.write("all.yaml", &yaml(&objects(&json!({}), "a.test", &backend)));
     let output = agent.command(&["validate", "--manifests", &manifests]);

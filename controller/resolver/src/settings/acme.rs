@@ -8,7 +8,7 @@ use super::clients::unknown;
 use super::edge::excerpt;
 use super::parameters;
 use crate::context::grants::{Referent, Referrer};
-use crate::context::{Options, ResolveContext};
+use crate::context::{Options, ResolveContext, ResolvedFor};
 use crate::syntax::names;
 use crate::tls::pem;
 use sesame_kinds::api::{
@@ -31,6 +31,8 @@ const SECRET_KEY: &str = "key";
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ConfiguredAcme {
     pub(crate) spec: AcmeSettings,
+    /// Namespace of the last configuration that sets `spec.acme`.
+    pub(crate) namespace: String,
     /// Namespace of the configuration that sets the external account.
     pub(crate) account_namespace: String,
 }
@@ -120,6 +122,17 @@ fn namespace_or_own<'n>(namespace: &'n str, options: &'n Options) -> &'n str {
     }
 }
 
+/// Returns true if the namespace is the operator's: the one with the configuration.
+pub(crate) fn is_operators(
+    configured: &ConfiguredAcme,
+    namespace: &str,
+    cx: &ResolveContext<'_, '_>,
+) -> bool {
+    // All objects on a host with manifests are the operator's.
+    cx.options.resolved_for == ResolvedFor::Host
+        || namespace_or_own(&configured.namespace, cx.options) == namespace
+}
+
 fn secret_name(account: &AcmeExternalAccount, from: &str) -> NamespacedName {
     let AcmeSecretRef { name, namespace } = &account.secret_ref;
     NamespacedName::new(namespace.as_deref().unwrap_or(from), name)
@@ -132,6 +145,7 @@ pub(crate) fn external_account(
 ) -> (Option<ExternalAccount>, Option<String>) {
     let ConfiguredAcme {
         spec,
+        namespace: _,
         account_namespace,
     } = configured;
     let Some(account) = &spec.external_account else {

@@ -130,6 +130,7 @@ impl Merged {
     }
 
     fn acme(&mut self, acme: &AcmeSettings, namespace: &str, source: &str) {
+        namespace.clone_into(&mut self.acme.namespace);
         if acme.external_account.is_some() {
             namespace.clone_into(&mut self.acme.account_namespace);
         }

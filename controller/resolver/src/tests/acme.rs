@@ -7,14 +7,14 @@ use sesame_kinds::api::NamespacedName;
 use sesame_kinds::status::ConditionType;
 use sesame_kinds::world::{AnyObject, Kind};
 
-const LISTENERS: &str = "
+pub(super) const LISTENERS: &str = "
 - {name: http, port: 80, protocol: HTTP}
 - {name: other, port: 8080, protocol: HTTP}
 - {name: a, port: 443, protocol: HTTPS, hostname: a.test, tls: {certificateRefs: [{name: pair}]}}
 - {name: b, port: 443, protocol: HTTPS, hostname: b.test, tls: {certificateRefs: [{name: pair}]}}
 ";
 
-fn options(acme: &str) -> Options {
+pub(super) fn options(acme: &str) -> Options {
     let text = format!(
         "kind: SesameConfiguration\nmetadata: {{name: own, namespace: web}}\nspec: {{acme: {{{acme}}}}}"
     );
@@ -28,16 +28,16 @@ fn options(acme: &str) -> Options {
     }
 }
 
-fn annotated(listeners: &str, value: &str, more: &str) -> String {
+pub(super) fn annotated(listeners: &str, value: &str, more: &str) -> String {
     let annotation = format!("metadata: {{annotations: {{projectsesame.io/acme: '{value}'}}, ");
     gateway(listeners).replacen("metadata: {", &annotation, 1) + more
 }
 
-fn found(yaml: &str, options: &Options) -> Resolution {
+pub(super) fn found(yaml: &str, options: &Options) -> Resolution {
     resolve(&world(yaml), options)
 }
 
-fn message(resolution: &Resolution) -> &str {
+pub(super) fn message(resolution: &Resolution) -> &str {
     let conditions = resolution.gateway_conditions();
     let accepted = conditions
         .iter()
@@ -112,7 +112,14 @@ fn obstacles_are_in_accepted_condition() {
     let named = https(&format!("hostname: a.test, {pair}"));
     let elsewhere = "hostname: a.test, tls: {certificateRefs: [{name: pair, namespace: x}]}";
     let (yes, dns) = ("termsAgreed: true", "termsAgreed: true, challenge: DNS01");
+    let path = "hostname: a.test, tls: {certificateRefs: [{name: ../pair}]}";
     for (listeners, annotation, acme, words) in [
+        (
+            https(path),
+            "true",
+            yes,
+            "because its name \"../pair\" is not",
+        ),
         (
             named.clone(),
             "yes",
@@ -199,16 +206,16 @@ fn listeners_without_use_for_secrets_request_none() {
     assert_eq!(message(&resolution), "the Gateway is valid");
 }
 
-const SHARED: &str = "
+pub(super) const SHARED: &str = "
 - {name: http, port: 80, protocol: HTTP, allowedRoutes: {namespaces: {from: All}}}
 ";
-const PRIVATE: &str = "
+pub(super) const PRIVATE: &str = "
 - {name: http, port: 80, protocol: HTTP}
 ";
-const OF_SET: &str =
+pub(super) const OF_SET: &str =
     "{name: s, port: 443, protocol: HTTPS, hostname: s.test, tls: {certificateRefs: [{name: s}]}}";
 
-fn with_set(listeners: &str, value: &str, set_value: &str, of_set: &str) -> String {
+pub(super) fn with_set(listeners: &str, value: &str, set_value: &str, of_set: &str) -> String {
     let allowed = "spec:\n  allowedListeners: {namespaces: {from: All}}\n";
     annotated(listeners, value, "").replace("spec:\n", allowed)
         + &format!(
@@ -218,7 +225,7 @@ fn with_set(listeners: &str, value: &str, set_value: &str, of_set: &str) -> Stri
         )
 }
 
-fn set_message(resolution: &Resolution) -> &str {
+pub(super) fn set_message(resolution: &Resolution) -> &str {
     let set = &resolution.statuses.listener_sets[&NamespacedName::new("shop", "set")];
     let mut conditions = set.conditions.iter();
     let accepted = conditions.find(|it| it.type_ == ConditionType::Accepted);
@@ -239,7 +246,7 @@ fn listener_sets_request_with_both_annotations() {
         (
             SHARED,
             format!("{OF_SET}, {own}"),
-            vec!["Gateway/web/gw http", "ListenerSet/shop/set own"],
+            vec!["ListenerSet/shop/set own"],
         ),
     ] {
         let resolution = found(&with_set(listeners, "true", "true", &of_set), &agreed);
@@ -255,76 +262,6 @@ fn listener_sets_request_with_both_annotations() {
         assert_eq!(parents, expected);
         let gateways = request.parents.iter().map(|it| it.gateway.to_string());
         assert!(gateways.into_iter().all(|name| name == "web/gw"));
-    }
-}
-
-#[test]
-fn obstacles_of_listener_sets_are_in_their_conditions() {
-    let elsewhere = OF_SET.replace("{name: s}", "{name: s, namespace: web}");
-    let (yes, dns) = ("termsAgreed: true", "termsAgreed: true, challenge: DNS01");
-    for (listeners, value, set_value, of_set, acme, words) in [
-        (
-            SHARED,
-            "true",
-            "no",
-            OF_SET,
-            yes,
-            "\"no\": expected \"true\"",
-        ),
-        (
-            SHARED,
-            "false",
-            "true",
-            OF_SET,
-            yes,
-            "Gateway web/gw lacks the annotation",
-        ),
-        (
-            SHARED,
-            "true",
-            "true",
-            OF_SET,
-            "",
-            "spec.acme.termsAgreed is not true",
-        ),
-        (
-            PRIVATE,
-            "true",
-            "true",
-            OF_SET,
-            yes,
-            "permits HTTPRoutes in namespace \"shop\"",
-        ),
-        (
-            SHARED,
-            "true",
-            "true",
-            &elsewhere,
-            yes,
-            "in another namespace",
-        ),
-        (
-            SHARED,
-            "true",
-            "true",
-            OF_SET,
-            dns,
-            "only for the Gateway's own namespace",
-        ),
-        (
-            SHARED,
-            "true",
-            "false",
-            OF_SET,
-            yes,
-            "Secret shop/s does not exist",
-        ),
-    ] {
-        let yaml = with_set(listeners, value, set_value, of_set);
-        let resolution = found(&yaml, &options(acme));
-        let message = set_message(&resolution);
-        assert!(message.contains(words), "{words}: {message}");
-        assert!(resolution.certificate_requests.is_empty(), "{words}");
     }
 }
 

@@ -9,6 +9,7 @@ mod access_policies;
 mod access_reports;
 mod access_services;
 mod acme;
+mod acme_owners;
 mod any_routes;
 mod any_slices;
 mod backend_policies;
