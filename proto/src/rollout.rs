@@ -56,8 +56,9 @@ pub struct HostTraffic {
     pub requests: u64,
     /// Responses with status 5xx.
     pub errors: u64,
-    /// Requests to backends that timed out, or that the backend aborted.
-    pub resets: u64,
+    /// Requests to backends that timed out, or that the backend aborted. `None` if the host does not
+    /// count them.
+    pub resets: Option<u64>,
     /// TLS handshakes, including failed ones.
     pub handshakes: u64,
     /// Failed TLS handshakes.

@@ -183,9 +183,10 @@ pub struct IntervalTraffic {
     pub requests: u64,
     /// Number of responses with status 5xx.
     pub errors: u64,
-    /// Number of requests to backends that timed out, or that the backend aborted.
-    #[serde(skip_serializing_if = "is_zero")]
-    pub resets: u64,
+    /// Number of requests to backends that timed out, or that the backend aborted. Unset if the agent
+    /// does not count them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resets: Option<u64>,
     /// Number of TLS handshakes with clients, including failed ones.
     #[serde(skip_serializing_if = "is_zero")]
     pub handshakes: u64,

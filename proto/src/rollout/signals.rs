@@ -18,25 +18,31 @@ struct Rate {
     key: &'static str,
     /// What the share counts.
     events: &'static str,
-    /// Returns the number of bad events and of all events.
-    count: fn(&HostTraffic) -> (u64, u64),
+    /// Without a known share of the waiting hosts, the events say nothing about the revision.
+    needs_baseline: bool,
+    /// Returns the number of bad events and of all events, or `None` if the host does not report
+    /// them.
+    count: fn(&HostTraffic) -> Option<(u64, u64)>,
 }
 
 const RATES: [Rate; 3] = [
     Rate {
         key: "5xx",
         events: "requests get 5xx",
-        count: |traffic| (traffic.errors, traffic.requests),
+        needs_baseline: false,
+        count: |traffic| Some((traffic.errors, traffic.requests)),
     },
     Rate {
         key: "resets",
         events: "requests are aborted by backends or time out",
-        count: |traffic| (traffic.resets, traffic.requests),
+        needs_baseline: true,
+        count: |traffic| Some((traffic.resets?, traffic.requests)),
     },
     Rate {
         key: "handshakes",
         events: "TLS handshakes fail",
-        count: |traffic| (traffic.failed_handshakes, traffic.handshakes),
+        needs_baseline: true,
+        count: |traffic| Some((traffic.failed_handshakes, traffic.handshakes)),
     },
 ];
 
@@ -88,7 +94,11 @@ impl Rate {
         if without.is_empty() {
             return None;
         }
-        let (with, without) = (self.share(with)?, self.share(without).unwrap_or_default());
+        let (with, without) = (self.share(with)?, self.share(without));
+        let without = match without {
+            None if self.needs_baseline => return None,
+            known => known.unwrap_or_default(),
+        };
         (with > without + most).then(|| Failure {
             key: (*key).to_owned(),
             message: format!(
@@ -101,7 +111,9 @@ impl Rate {
     fn share(&self, hosts: &[&HostReport]) -> Option<f64> {
         let (mut bad, mut all) = (0_u64, 0_u64);
         for host in hosts {
-            let (host_bad, host_all) = (self.count)(&host.traffic);
+            let Some((host_bad, host_all)) = (self.count)(&host.traffic) else {
+                continue;
+            };
             // Retries can cause more resets than requests.
             bad = bad.saturating_add(host_bad.min(host_all));
             all = all.saturating_add(host_all);

@@ -28,7 +28,7 @@ fn resets_and_failed_handshakes_are_compared() {
     follow(&record, &mut hosts);
     let traffic = |resets, failed_handshakes| HostTraffic {
         requests: 100,
-        resets,
+        resets: Some(resets),
         handshakes: 50,
         failed_handshakes,
         ..HostTraffic::default()
@@ -55,6 +55,32 @@ fn resets_and_failed_handshakes_are_compared() {
         ..traffic(u64::MAX, u64::MAX)
     };
     assert_eq!(reason(None, huge, huge), "");
+}
+
+#[test]
+fn unknown_baseline_excuses_resets_and_handshakes() {
+    let rollout = rollout(&[stage(1, 60)]);
+    let mut hosts = hosts(3);
+    let record = started(&rollout, &hosts);
+    follow(&record, &mut hosts);
+    hosts[2].traffic = HostTraffic {
+        requests: 100,
+        resets: Some(50),
+        handshakes: 100,
+        failed_handshakes: 50,
+        ..HostTraffic::default()
+    };
+    let mut verdict = |waiting: HostTraffic| {
+        hosts[1].traffic = waiting;
+        let next = step(Some(&record), &rollout, NEW, Some(&hosts), 20);
+        next.record.verdict()
+    };
+    // A standby host has no traffic, and an older agent counts no resets or handshakes.
+    assert_eq!(verdict(HostTraffic::default()), Verdict::Baking);
+    assert_eq!(verdict(requests((100, 0))), Verdict::Baking);
+    let resets = Some(0);
+    let counted = HostTraffic { resets, ..requests((100, 0)) };
+    assert_eq!(verdict(counted), Verdict::Held);
 }
 
 #[test]

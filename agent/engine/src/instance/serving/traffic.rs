@@ -68,6 +68,7 @@ impl Serving {
 /// A new Envoy or cluster starts counting at zero.
 fn since(before: &HashMap<String, u64>, now: &HashMap<String, u64>) -> IntervalTraffic {
     let mut traffic = IntervalTraffic::default();
+    let mut resets = 0;
     for (name, total) in now {
         let before = before.get(name).copied().unwrap_or_default();
         let count = total.checked_sub(before).unwrap_or(*total);
@@ -77,7 +78,7 @@ fn since(before: &HashMap<String, u64>, now: &HashMap<String, u64>) -> IntervalT
                 traffic.errors += count;
             }
             name if name.starts_with("downstream_") => traffic.requests += count,
-            name if name.starts_with("upstream_") => traffic.resets += count,
+            name if name.starts_with("upstream_") => resets += count,
             "handshake" => traffic.handshakes += count,
             _ => {
                 traffic.handshakes += count;
@@ -85,6 +86,7 @@ fn since(before: &HashMap<String, u64>, now: &HashMap<String, u64>) -> IntervalT
             }
         }
     }
+    traffic.resets = Some(resets);
     traffic
 }
 
@@ -106,8 +108,8 @@ mod tests {
             let traffic = since(&counters(before), &counters(now));
             (traffic.requests, traffic.resets)
         };
-        assert_eq!(count(&[(ok, 10)], &[(ok, 30), (reset, 3)]), (20, 3));
-        assert_eq!(count(&[(ok, 10), (reset, 3)], &[(ok, 4)]), (4, 0));
+        assert_eq!(count(&[(ok, 10)], &[(ok, 30), (reset, 3)]), (20, Some(3)));
+        assert_eq!(count(&[(ok, 10), (reset, 3)], &[(ok, 4)]), (4, Some(0)));
     }
 
     /// The names are recorded from a real Envoy.
@@ -131,7 +133,7 @@ mod tests {
         let traffic = IntervalTraffic {
             requests: 7,
             errors: 2,
-            resets: 3,
+            resets: Some(3),
             handshakes: 13,
             failed_handshakes: 4,
         };
