@@ -150,8 +150,8 @@ pub struct GatewayAgentStatus {
     /// Traffic during the last 10 seconds or more. Reported only during a staged rollout.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub traffic: Option<IntervalTraffic>,
-    /// Number of Envoy processes that died during the staged rollout since the host may serve the
-    /// newest revision or, if the host waits, since the rollout began.
+    /// Number of Envoy processes that died during the staged rollout since Envoy serves its revision
+    /// or, if that is later, since the rollout began.
     #[serde(skip_serializing_if = "is_zero")]
     pub envoy_deaths: u64,
     /// True while the host holds a change until an operator approves it, or is rolled back.

@@ -7,7 +7,10 @@
 //!   which have status 200.
 //! - Envoy counts a connection that ends without a handshake, such as a health check, in no `ssl.`
 //!   counter. `connection_error` excludes rejected client certificates, and neither includes names
-//!   for which no listener exists.
+//!   for which no listener exists. `no_filter_chain_match` counts these, also if a scanner sends
+//!   them.
+//! - `upstream_cx_destroy_remote_with_active_rq` counts connections, not streams.
+//! - Mirrored requests count too.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -39,8 +42,12 @@ impl Serving {
             return;
         }
         let now = Instant::now();
-        let is_due = self.traffic.due.is_none_or(|due| due <= now);
-        if !is_due || !self.state.is_live() {
+        if !self.state.is_live() {
+            // An old interval must not count as new traffic.
+            self.record_traffic(None);
+            return;
+        }
+        if self.traffic.due.is_some_and(|due| due > now) {
             return;
         }
         self.traffic.due = Some(now + INTERVAL);
@@ -52,7 +59,10 @@ impl Serving {
                 self.traffic.last = Some(counters);
                 self.record_traffic(traffic);
             }
-            Err(error) => tracing::debug!(%error, "Envoy did not report its traffic"),
+            Err(error) => {
+                tracing::debug!(%error, "Envoy did not report its traffic");
+                self.record_traffic(None);
+            }
         }
     }
 
