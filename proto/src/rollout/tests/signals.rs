@@ -79,7 +79,10 @@ fn unknown_baseline_excuses_resets_and_handshakes() {
     assert_eq!(verdict(HostTraffic::default()), Verdict::Baking);
     assert_eq!(verdict(requests((100, 0))), Verdict::Baking);
     let resets = Some(0);
-    let counted = HostTraffic { resets, ..requests((100, 0)) };
+    let counted = HostTraffic {
+        resets,
+        ..requests((100, 0))
+    };
     assert_eq!(verdict(counted), Verdict::Held);
 }
 
@@ -93,8 +96,15 @@ fn death_counts_unless_waiting_hosts_die_too() {
     assert_eq!(then(&hosts).verdict(), Verdict::Baking, "an older report");
     follow(&record, &mut hosts);
     assert_eq!(then(&hosts).reason, "host host-0: its Envoy died");
+    // One of two waiting hosts does not excuse all released ones.
     hosts[0].deaths = 1;
+    assert_eq!(then(&hosts).verdict(), Verdict::Held);
+    hosts[1].deaths = 1;
     assert_eq!(then(&hosts).verdict(), Verdict::Baking);
+    hosts[1].deaths = 0;
+    hosts[2].has_applied = false;
+    hosts[2].has_refused = true;
+    assert_eq!(then(&hosts).verdict(), Verdict::Baking, "serves the base");
 }
 
 #[test]
