@@ -10,7 +10,7 @@ mod tests;
 use std::collections::BTreeSet;
 
 pub use self::command::Command;
-use self::signals::{Failure, failures};
+use self::signals::{Failure, failures, key};
 use crate::schema::rollout_record::Verdict;
 use crate::schema::{Rollout, RolloutRecord, RolloutStage};
 
@@ -26,7 +26,12 @@ pub const MAX_ERROR_INCREASE: u32 = 5;
 pub const MIN_REQUESTS: u64 = 20;
 /// Reason of a rollout that an operator paused. Such a rollout continues at the same stage.
 pub const OPERATOR_PAUSED: &str = "an operator paused it";
-const MAX_ACCEPTED: usize = 100;
+/// Enough for each host's own failure, with 2,000 hosts.
+const MAX_ACCEPTED: usize = MAX_HOSTS + 100;
+/// Maximum number of failures in the reason of a verdict.
+const MAX_SHOWN: usize = 5;
+/// Later failures are added to the reason of a held rollout until it has this length in bytes.
+const MAX_REASON: usize = 2048;
 
 /// A host's report about a Gateway.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -43,7 +48,7 @@ pub struct HostReport {
     pub has_refused: bool,
     /// Faults of the host, such as `rejects HTTPRoute/ns/cart`.
     pub failures: BTreeSet<String>,
-    /// Envoy processes that died since the host may serve the newest revision, or waits for it.
+    /// Envoy processes that died during the rollout since the host serves its revision.
     pub deaths: u64,
     /// Traffic in the last interval.
     pub traffic: HostTraffic,
@@ -56,8 +61,9 @@ pub struct HostTraffic {
     pub requests: u64,
     /// Responses with status 5xx.
     pub errors: u64,
-    /// Requests to backends that timed out, or that the backend aborted.
-    pub resets: u64,
+    /// Requests to backends that timed out, or that the backend aborted. `None` if the host does not
+    /// count them.
+    pub resets: Option<u64>,
     /// TLS handshakes, including failed ones.
     pub handshakes: u64,
     /// Failed TLS handshakes.
@@ -116,11 +122,15 @@ pub fn step(
         Some(before) if before.digest == digest => before.clone(),
         Some(before) => begin(before, digest),
     };
-    let pauses = obey(&mut record, rollout, hosts);
-    let verdict = record.verdict();
-    let wake = match hosts {
-        Some(hosts) if matches!(verdict, Verdict::Baking | Verdict::Paused) => {
-            progress(&mut record, rollout, hosts, pauses, now)
+    let order = obey(&mut record, rollout, hosts);
+    let wake = match (hosts, record.verdict()) {
+        (Some(hosts), Verdict::Baking | Verdict::Paused) => {
+            progress(&mut record, rollout, hosts, order, now)
+        }
+        (Some(hosts), Verdict::Held) => {
+            let later = failures(&record, rollout, hosts);
+            show(&mut record, &later);
+            None
         }
         _ => None,
     };
@@ -163,32 +173,35 @@ fn reached(before: &RolloutRecord) -> Vec<String> {
     all.into_iter().take(MAX_HOSTS).cloned().collect()
 }
 
-/// Follows the operator's command. Returns true if the rollout must stop.
-fn obey(record: &mut RolloutRecord, rollout: &Rollout, hosts: Option<&[HostReport]>) -> bool {
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Order {
+    None,
+    Pause,
+    /// The stage began because of a command in this step.
+    Resumed,
+}
+
+/// Follows the operator's command.
+fn obey(record: &mut RolloutRecord, rollout: &Rollout, hosts: Option<&[HostReport]>) -> Order {
     let command = Command::parse(&rollout.command);
     let command = command.filter(|(_, digest)| *digest == record.digest);
     match command.map(|(command, _)| command) {
-        Some(Command::Pause) => true,
+        Some(Command::Pause) => Order::Pause,
         Some(Command::Undo) if record.can_undo() => {
             if record.verdict() != Verdict::Undone {
                 record.set_verdict(Verdict::Undone);
                 "an operator undid it".clone_into(&mut record.reason);
             }
-            false
+            Order::None
         }
+        // Accepts only failures in the record, because the operator has not seen others.
         Some(Command::Resume { stage })
-            if stage == record.number() && record.verdict() != Verdict::Done =>
+            if stage == record.number() && record.verdict() != Verdict::Done && hosts.is_some() =>
         {
-            // Until the failures are known, they cannot be accepted, and would stop the next stage.
-            if let Some(hosts) = hosts {
-                for Failure { key, .. } in failures(record, rollout, hosts) {
-                    accept(record, &key);
-                }
-                next_stage(record);
-            }
-            false
+            next_stage(record);
+            Order::Resumed
         }
-        Some(Command::Undo | Command::Resume { .. }) | None => false,
+        Some(Command::Undo | Command::Resume { .. }) | None => Order::None,
     }
 }
 
@@ -204,12 +217,22 @@ fn progress(
     record: &mut RolloutRecord,
     rollout: &Rollout,
     hosts: &[HostReport],
-    pauses: bool,
+    order: Order,
     now: u64,
 ) -> Option<u64> {
     loop {
         let index = usize::try_from(record.stage).unwrap_or(usize::MAX);
-        let Some(stage) = rollout.stages.get(index) else {
+        let stage = rollout.stages.get(index);
+        let failures = failures(record, rollout, hosts);
+        if !failures.is_empty() {
+            // The next resume would otherwise skip the hosts of this stage.
+            if let Some(stage) = stage.filter(|_| order == Order::Resumed) {
+                release(record, stage, hosts);
+            }
+            fail(record, rollout, &failures);
+            return None;
+        }
+        let Some(stage) = stage else {
             let RolloutRecord { digest, base, .. } = &*record;
             let stage = record.stage;
             *record = RolloutRecord {
@@ -218,12 +241,7 @@ fn progress(
             };
             return None;
         };
-        let failures = failures(record, rollout, hosts);
-        if !failures.is_empty() {
-            fail(record, rollout, &failures);
-            return None;
-        }
-        if pauses {
+        if order == Order::Pause {
             record.set_verdict(Verdict::Paused);
             OPERATOR_PAUSED.clone_into(&mut record.reason);
             return None;
@@ -264,14 +282,30 @@ fn fail(record: &mut RolloutRecord, rollout: &Rollout, failures: &[Failure]) {
     } else {
         Verdict::Held
     });
-    record.reason = match failures {
-        [] => String::new(),
-        [only] => only.message.clone(),
-        [first, more @ ..] => format!("{}; {} more", first.message, more.len()),
-    };
+    let shown = failures.iter().take(MAX_SHOWN);
+    let shown: Vec<&str> = shown.map(|failure| failure.message.as_str()).collect();
+    record.reason = shown.join("; ");
+    let more = failures.len().saturating_sub(MAX_SHOWN);
+    if more > 0 {
+        record.reason = format!("{}; {more} more", record.reason);
+    }
     // If an operator resumes, the same failures must not hold the revision again.
     for Failure { key, .. } in failures {
         accept(record, key);
+    }
+}
+
+/// Adds failures that were reported after the rollout was held.
+fn show(record: &mut RolloutRecord, later: &[Failure]) {
+    const MORE: &str = "; and more";
+    for Failure { key, message } in later {
+        accept(record, key);
+        if record.reason.len().saturating_add(message.len()) <= MAX_REASON {
+            record.reason.push_str("; ");
+            record.reason.push_str(message);
+        } else if !record.reason.ends_with(MORE) {
+            record.reason.push_str(MORE);
+        }
     }
 }
 
@@ -314,7 +348,8 @@ fn release(record: &mut RolloutRecord, stage: &RolloutStage, hosts: &[HostReport
     for host in waiting.into_iter().take(room) {
         // The revision did not cause older failures.
         if record.reached.binary_search(&host.name).is_err() {
-            host.failures.iter().for_each(|key| accept(record, key));
+            let older = host.failures.iter();
+            older.for_each(|failure| accept(record, &key(failure)));
         }
         record.hosts.push(host.name.clone());
         // All hosts of a stage bake together.

@@ -1,5 +1,7 @@
 //! The latest observations of an instance: what Envoy serves, the parts that are left out, and why.
 
+mod deaths;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -10,6 +12,7 @@ use sesame_kinds::api::NamespacedName;
 use sesame_proto::encoded::EncodedSnapshot;
 use tokio::sync::watch;
 
+use self::deaths::DeathCount;
 use super::metrics::ApplyCounts;
 use super::report::EnvoyReport;
 use super::target::Target;
@@ -57,8 +60,7 @@ pub(super) struct Observed {
     pub(super) waiting: Option<String>,
     /// Traffic in the last interval, while a rollout compares hosts.
     pub(super) traffic: Option<HostTraffic>,
-    /// Deaths of Envoy during a rollout.
-    pub(super) deaths: u64,
+    pub(super) death_count: DeathCount,
     /// Progress of the current drain.
     pub(super) draining: Option<String>,
     /// The field `serves` is not set here, because it follows from the other fields.
@@ -181,6 +183,10 @@ impl Observed {
             .is_some_and(|applied| Arc::ptr_eq(applied, served));
         if !same {
             self.applied_at = Some(Timestamp::now());
+        }
+        let differs = |before: &Arc<Target>| before.staged_digest() != wanted.staged_digest();
+        if self.death_count.is_active() && self.applied_for.as_ref().is_none_or(differs) {
+            self.death_count.restart(self.counts.deaths());
         }
         self.applied = Some(Arc::clone(served));
         self.applied_for = Some(Arc::clone(wanted));

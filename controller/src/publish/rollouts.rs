@@ -15,7 +15,7 @@ use super::observed::{PublishedObject, PublishedObjects};
 use super::publication::{Publication, StagedRevision};
 use super::signing::Seal;
 use sesame_kinds::api::NamespacedName;
-use sesame_published::names::Part;
+use sesame_published::names::{Part, is_pod};
 
 /// Hosts of Gateways with stages, by published Gateway. `None` until all reports are known.
 pub(crate) type RolloutHosts = Option<Arc<BTreeMap<NamespacedName, Vec<ReportedHost>>>>;
@@ -73,11 +73,7 @@ pub(super) fn stage(
         let heard = hosts.as_ref().and_then(|all| all.get(name));
         if known.is_none() && heard.is_none() {
             // Only reports show whether this Gateway is new, or its manifest was deleted.
-            let note = RolloutNote {
-                digest: digest.clone(),
-                is_done: false,
-                text: format!("rollout of {digest}: waiting for hosts to report"),
-            };
+            let note = unknown(digest, hosts);
             staged.notes.insert(name.clone(), note);
             *wanted = DesiredPublication::Retain;
             continue;
@@ -85,6 +81,7 @@ pub(super) fn stage(
         let unheard = Vec::new();
         let reported = hosts.as_ref().map(|_| heard.unwrap_or(&unheard));
         let before = before(known, heard.unwrap_or(&unheard));
+        let before = before.map(|before| without_ended_pods(before, heard));
         let before = before.as_deref();
         let reports: Option<Vec<HostReport>> = reported.map(|all| {
             let reports = all.iter().map(|host| host.compared(publication));
@@ -129,6 +126,36 @@ fn before(known: Option<&PublishedObject>, hosts: &[ReportedHost]) -> Option<Arc
     signed.or_else(unreadable)
 }
 
+fn unknown(digest: &str, hosts: &RolloutHosts) -> RolloutNote {
+    let missing = match hosts {
+        Some(_) => "hosts to report",
+        None => "the list of GatewayAgents, which the controller must be allowed to read",
+    };
+    RolloutNote {
+        digest: digest.to_owned(),
+        is_done: false,
+        text: format!("rollout of {digest}: waiting for {missing}"),
+    }
+}
+
+/// Removes Pods that no longer report. Their names never return, so the rollout would not end.
+fn without_ended_pods(
+    before: Arc<RolloutRecord>,
+    heard: Option<&Vec<ReportedHost>>,
+) -> Arc<RolloutRecord> {
+    let Some(heard) = heard else {
+        return before;
+    };
+    let reporting: BTreeSet<&str> = heard.iter().map(|host| host.report.name.as_str()).collect();
+    let has_ended = |host: &String| is_pod(host) && !reporting.contains(host.as_str());
+    if !before.hosts.iter().any(has_ended) {
+        return before;
+    }
+    let mut record = Arc::unwrap_or_clone(before);
+    record.hosts.retain(|host| !has_ended(host));
+    Arc::new(record)
+}
+
 impl ReportedHost {
     fn compared(&self, publication: &Publication) -> HostReport {
         let Self {
@@ -169,10 +196,11 @@ fn describe(record: &RolloutRecord, rollout: &Rollout, hosts: &[HostReport]) -> 
     let all = hosts.len();
     let released = hosts.iter().filter(|host| record.releases(&host.name));
     let applied = released.filter(|host| host.has_applied).count();
+    let stages = rollout.stages.len();
     let at = format!(
-        "rollout of {digest}: stage {} of {}, on {applied} of {all} hosts",
-        record.number(),
-        rollout.stages.len()
+        "rollout of {digest}: stage {} of {stages}, on {applied} of {all} hosts",
+        // A resume after the last stage can find new failures.
+        usize::try_from(record.number()).map_or(stages, |number| number.min(stages)),
     );
     match record.verdict() {
         Verdict::Done => format!("rollout of {digest}: released to all hosts"),
@@ -214,6 +242,26 @@ fn waiting(record: &RolloutRecord, hosts: &[HostReport]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ended_pods_leave_rollout() {
+        let host = |name: &str| ReportedHost {
+            report: HostReport {
+                name: name.to_owned(),
+                ..HostReport::default()
+            },
+            ..ReportedHost::default()
+        };
+        let (ended, there) = ("a.pod", "b.pod");
+        let record = Arc::new(RolloutRecord {
+            hosts: ["node", ended, there].map(str::to_owned).into(),
+            ..RolloutRecord::default()
+        });
+        let heard = vec![host(there)];
+        let kept = without_ended_pods(Arc::clone(&record), Some(&heard));
+        assert_eq!(kept.hosts, ["node", there]);
+        assert_eq!(without_ended_pods(Arc::clone(&record), None), record);
+    }
 
     #[test]
     fn unreadable_or_deleted_manifest_begins_at_first_stage() {

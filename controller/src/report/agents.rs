@@ -55,6 +55,8 @@ pub(super) struct Agents {
     refused: BTreeMap<String, ReportRefusal>,
     reports_by_host: BTreeMap<String, usize>,
     listed: bool,
+    /// True if the reports were read, or their kind is not served.
+    reports_known: bool,
     unsummed: BTreeSet<NamespacedName>,
     /// True if statuses are waiting for the summary.
     sum_at_once: bool,
@@ -88,6 +90,7 @@ impl Agents {
             refused: BTreeMap::new(),
             reports_by_host: BTreeMap::new(),
             listed: false,
+            reports_known: false,
             unsummed: BTreeSet::new(),
             sum_at_once: false,
             endpoints_changed: true,
@@ -116,6 +119,12 @@ impl Agents {
         self.listed && self.nodes.listed()
     }
 
+    /// Returns true once all reports are known. Rollouts do not need Nodes, and must not mistake a
+    /// refused request for a Gateway without hosts.
+    pub(super) fn knows_reports(&self) -> bool {
+        self.reports_known
+    }
+
     /// Events arrive in bursts, so [`Self::sum_up`] summarizes them later.
     pub(super) fn apply(&mut self, event: FleetEvent, now: ClockReading) {
         match event {
@@ -125,7 +134,10 @@ impl Agents {
                 self.unsummed.extend(touched);
             }
             // The kind is not installed, or reading it is forbidden.
-            FleetEvent::Agents(Err(_)) => self.listed = true,
+            FleetEvent::Agents(Err(why)) => {
+                self.listed = true;
+                self.reports_known |= matches!(why, Unwatched::NotServed);
+            }
             FleetEvent::Nodes(Ok(event)) => {
                 if self.nodes.apply(event) {
                     self.sum_at_once = true;
@@ -168,6 +180,7 @@ impl Agents {
                 self.gateways.clear();
                 self.reports_by_host.clear();
                 self.listed = true;
+                self.reports_known = true;
                 let there: BTreeSet<&String> = found.iter().map(|(name, _)| name).collect();
                 self.refused.retain(|name, _| there.contains(name));
                 for (name, agent) in found {

@@ -155,7 +155,7 @@ impl StatusReporter {
     /// Passes on only the hosts of Gateways with stages.
     fn pass_on_hosts(&self, agents: &Agents) {
         let notes = self.rollout_notes.borrow();
-        if agents.listed() && !notes.is_empty() {
+        if agents.knows_reports() && !notes.is_empty() {
             let hosts = agents.rollout_hosts(notes.keys(), ClockReading::now());
             replace(&self.rollout_hosts, Some(Arc::new(hosts)));
         }

@@ -151,8 +151,8 @@ pub struct GatewayAgentStatus {
     /// Traffic during the last 10 seconds or more. Reported only during a staged rollout.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub traffic: Option<IntervalTraffic>,
-    /// Number of Envoy processes that died during the staged rollout since the host may serve the
-    /// newest revision or, if the host waits, since the rollout began.
+    /// Number of Envoy processes that died during the staged rollout since Envoy serves its revision
+    /// or, if that is later, since the rollout began.
     #[serde(skip_serializing_if = "is_zero")]
     pub envoy_deaths: u64,
     /// True while the host holds a change until an operator approves it, or is rolled back.
@@ -184,9 +184,10 @@ pub struct IntervalTraffic {
     pub requests: u64,
     /// Number of responses with status 5xx.
     pub errors: u64,
-    /// Number of requests to backends that timed out, or that the backend aborted.
-    #[serde(skip_serializing_if = "is_zero")]
-    pub resets: u64,
+    /// Number of requests to backends that timed out, or that the backend aborted. Unset if the agent
+    /// does not count them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resets: Option<u64>,
     /// Number of TLS handshakes with clients, including failed ones.
     #[serde(skip_serializing_if = "is_zero")]
     pub handshakes: u64,

@@ -131,9 +131,13 @@ fn one_resume_accepts_all_failures() {
     hosts[4].failures = ["one", "two"].map(str::to_owned).into();
     hosts[4].traffic = requests((100, 100));
     let held = step(Some(&record), &rollout, NEW, Some(&hosts), 20).record;
-    assert_eq!(held.reason, "host host-0: one; 2 more");
+    let reason = "host host-0: one; host host-0: two; 100.0 % of requests get 5xx on hosts with \
+                  the revision, 0.0 % on the others";
+    assert_eq!(held.reason, reason);
     // Reported after the rollout was held.
     hosts[4].failures.insert("three".to_owned());
+    let held = step(Some(&held), &rollout, NEW, Some(&hosts), 25).record;
+    assert!(held.reason.ends_with("; host host-0: three"));
     rollout.command = Command::Resume { stage: 1 }.text(NEW);
     let unknown = step(Some(&held), &rollout, NEW, None, 30).record;
     assert_eq!(unknown, held, "the failures are unknown");
@@ -145,6 +149,34 @@ fn one_resume_accepts_all_failures() {
         record = next;
         follow(&record, &mut hosts);
     }
+}
+
+#[test]
+fn resume_accepts_only_shown_failures() {
+    let mut rollout = rollout(&[stage(1, 60), stage(2, 60)]);
+    let mut hosts = hosts(5);
+    let record = started(&rollout, &hosts);
+    follow(&record, &mut hosts);
+    let long = |number| format!("{number} {}", "x".repeat(100));
+    hosts[4].failures = (0..150).map(long).collect();
+    let held = step(Some(&record), &rollout, NEW, Some(&hosts), 20).record;
+    assert!(held.reason.ends_with("; 145 more"));
+    let mut record = held;
+    hosts[4].failures.insert("new".to_owned());
+    rollout.command = Command::Resume { stage: 1 }.text(NEW);
+    for _ in 0..2 {
+        record = step(Some(&record), &rollout, NEW, Some(&hosts), 30).record;
+        assert_eq!(record.verdict(), Verdict::Held);
+        assert_eq!(record.reason, "host host-0: new");
+        assert_eq!(record.hosts, ["host-0", "host-1"]);
+    }
+    hosts[4].failures.insert("newer".to_owned());
+    rollout.command = Command::Resume { stage: 2 }.text(NEW);
+    record = step(Some(&record), &rollout, NEW, Some(&hosts), 40).record;
+    assert_eq!(record.verdict(), Verdict::Held, "not done over a failure");
+    rollout.command = Command::Resume { stage: 3 }.text(NEW);
+    record = step(Some(&record), &rollout, NEW, Some(&hosts), 50).record;
+    assert_eq!(record.verdict(), Verdict::Done);
 }
 
 #[test]

@@ -96,7 +96,7 @@ pub(super) fn host_status(
         next_certificate_expiry: next_expiry(observed),
         report_seconds: host.report_seconds,
         traffic: observed.traffic.map(Into::into),
-        envoy_deaths: observed.deaths,
+        envoy_deaths: observed.deaths(),
         held: observed.held.is_some(),
         heartbeat: None,
     }

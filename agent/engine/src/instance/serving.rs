@@ -1,7 +1,6 @@
 //! The loop of an instance with a running Envoy.
 
 mod clean_up;
-mod deaths;
 mod notes;
 mod traffic;
 mod turns;
@@ -12,7 +11,6 @@ use tokio::sync::{mpsc, watch};
 use tracing::Instrument as _;
 
 use self::clean_up::CleanUp;
-use self::deaths::DeathCounter;
 use self::traffic::TrafficCounter;
 use super::drain::Drain;
 use super::drain_guard::HeldDrain;
@@ -52,7 +50,6 @@ pub(super) struct Serving {
     refused_ahead: bool,
     clean_up: CleanUp,
     traffic: TrafficCounter,
-    deaths: DeathCounter,
     states: watch::Receiver<State>,
     state: State,
     stop: watch::Receiver<Option<Ending>>,
@@ -97,7 +94,6 @@ impl Serving {
             refused_ahead: false,
             clean_up: CleanUp::default(),
             traffic: TrafficCounter::default(),
-            deaths: DeathCounter::default(),
             state: State::Starting { pid: None },
             stop,
             live,
@@ -109,6 +105,7 @@ impl Serving {
     pub(super) async fn run(mut self, mut commands: mpsc::Receiver<QueuedCommand>) {
         loop {
             self.follow_state().await;
+            self.count_deaths();
             let retry = !self.publish().await;
             self.clean_up_if_due().await;
             if self.replace_if_due().await {
@@ -116,7 +113,6 @@ impl Serving {
             }
             self.record_held().await;
             self.count_traffic_if_due().await;
-            self.count_deaths();
             self.instance.record_busy(false);
             let event = self.next(&mut commands, retry).await;
             self.instance.record_busy(true);

@@ -113,15 +113,12 @@ impl TargetSelector {
         self.source.staging.is_compared()
     }
 
-    /// Returns the digest of the revision that is being rolled out, and whether this host may serve
-    /// it.
-    pub(super) fn rollout(&self) -> Option<(&str, bool)> {
-        let is_released = match self.source.staging {
-            Staging::Released { .. } => true,
-            Staging::Waits { .. } => false,
-            Staging::Immediate | Staging::Undone(_) | Staging::Ring { .. } => return None,
-        };
-        Some((self.source.staged_digest(), is_released))
+    /// Returns the digest of the revision that is being rolled out.
+    pub(super) fn rollout(&self) -> Option<&str> {
+        match self.source.staging {
+            Staging::Released { .. } | Staging::Waits { .. } => Some(self.source.staged_digest()),
+            Staging::Immediate | Staging::Undone(_) | Staging::Ring { .. } => None,
+        }
     }
 
     pub(super) fn held_drain(&self) -> Option<&HeldDrain> {

@@ -28,7 +28,7 @@ fn resets_and_failed_handshakes_are_compared() {
     follow(&record, &mut hosts);
     let traffic = |resets, failed_handshakes| HostTraffic {
         requests: 100,
-        resets,
+        resets: Some(resets),
         handshakes: 50,
         failed_handshakes,
         ..HostTraffic::default()
@@ -58,6 +58,35 @@ fn resets_and_failed_handshakes_are_compared() {
 }
 
 #[test]
+fn unknown_baseline_excuses_resets_and_handshakes() {
+    let rollout = rollout(&[stage(1, 60)]);
+    let mut hosts = hosts(3);
+    let record = started(&rollout, &hosts);
+    follow(&record, &mut hosts);
+    hosts[2].traffic = HostTraffic {
+        requests: 100,
+        resets: Some(50),
+        handshakes: 100,
+        failed_handshakes: 50,
+        ..HostTraffic::default()
+    };
+    let mut verdict = |waiting: HostTraffic| {
+        hosts[1].traffic = waiting;
+        let next = step(Some(&record), &rollout, NEW, Some(&hosts), 20);
+        next.record.verdict()
+    };
+    // A standby host has no traffic, and an older agent counts no resets or handshakes.
+    assert_eq!(verdict(HostTraffic::default()), Verdict::Baking);
+    assert_eq!(verdict(requests((100, 0))), Verdict::Baking);
+    let resets = Some(0);
+    let counted = HostTraffic {
+        resets,
+        ..requests((100, 0))
+    };
+    assert_eq!(verdict(counted), Verdict::Held);
+}
+
+#[test]
 fn death_counts_unless_waiting_hosts_die_too() {
     let rollout = rollout(&[stage(1, 60)]);
     let mut hosts = hosts(3);
@@ -67,8 +96,15 @@ fn death_counts_unless_waiting_hosts_die_too() {
     assert_eq!(then(&hosts).verdict(), Verdict::Baking, "an older report");
     follow(&record, &mut hosts);
     assert_eq!(then(&hosts).reason, "host host-0: its Envoy died");
+    // One of two waiting hosts does not excuse all released ones.
     hosts[0].deaths = 1;
+    assert_eq!(then(&hosts).verdict(), Verdict::Held);
+    hosts[1].deaths = 1;
     assert_eq!(then(&hosts).verdict(), Verdict::Baking);
+    hosts[1].deaths = 0;
+    hosts[2].has_applied = false;
+    hosts[2].has_refused = true;
+    assert_eq!(then(&hosts).verdict(), Verdict::Baking, "serves the base");
 }
 
 #[test]

@@ -65,6 +65,17 @@ impl Serving {
             });
     }
 
+    /// Must be called before the target is published, so that the count restarts with it.
+    pub(super) fn count_deaths(&self) {
+        let rollout = self.selector.rollout();
+        self.instance.observed.send_if_modified(|observed| {
+            let before = observed.deaths();
+            let total = observed.counts.deaths();
+            observed.death_count.follow(rollout, total);
+            observed.deaths() != before
+        });
+    }
+
     /// Counts once for each held change, so that the report does not change with each connection.
     async fn count_held(&mut self) {
         let held = self.selector.held_drain();

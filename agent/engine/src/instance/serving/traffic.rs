@@ -7,7 +7,10 @@
 //!   which have status 200.
 //! - Envoy counts a connection that ends without a handshake, such as a health check, in no `ssl.`
 //!   counter. `connection_error` excludes rejected client certificates, and neither includes names
-//!   for which no listener exists.
+//!   for which no listener exists. `no_filter_chain_match` counts these, also if a scanner sends
+//!   them.
+//! - `upstream_cx_destroy_remote_with_active_rq` counts connections, not streams.
+//! - Mirrored requests count too.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -39,8 +42,12 @@ impl Serving {
             return;
         }
         let now = Instant::now();
-        let is_due = self.traffic.due.is_none_or(|due| due <= now);
-        if !is_due || !self.state.is_live() {
+        if !self.state.is_live() {
+            // An old interval must not count as new traffic.
+            self.record_traffic(None);
+            return;
+        }
+        if self.traffic.due.is_some_and(|due| due > now) {
             return;
         }
         self.traffic.due = Some(now + INTERVAL);
@@ -52,7 +59,10 @@ impl Serving {
                 self.traffic.last = Some(counters);
                 self.record_traffic(traffic);
             }
-            Err(error) => tracing::debug!(%error, "Envoy did not report its traffic"),
+            Err(error) => {
+                tracing::debug!(%error, "Envoy did not report its traffic");
+                self.record_traffic(None);
+            }
         }
     }
 
@@ -68,6 +78,7 @@ impl Serving {
 /// A new Envoy or cluster starts counting at zero.
 fn since(before: &HashMap<String, u64>, now: &HashMap<String, u64>) -> HostTraffic {
     let mut traffic = HostTraffic::default();
+    let mut resets = 0;
     for (name, total) in now {
         let before = before.get(name).copied().unwrap_or_default();
         let count = total.checked_sub(before).unwrap_or(*total);
@@ -77,7 +88,7 @@ fn since(before: &HashMap<String, u64>, now: &HashMap<String, u64>) -> HostTraff
                 traffic.errors += count;
             }
             name if name.starts_with("downstream_") => traffic.requests += count,
-            name if name.starts_with("upstream_") => traffic.resets += count,
+            name if name.starts_with("upstream_") => resets += count,
             "handshake" => traffic.handshakes += count,
             _ => {
                 traffic.handshakes += count;
@@ -85,6 +96,7 @@ fn since(before: &HashMap<String, u64>, now: &HashMap<String, u64>) -> HostTraff
             }
         }
     }
+    traffic.resets = Some(resets);
     traffic
 }
 
@@ -106,8 +118,8 @@ mod tests {
             let traffic = since(&counters(before), &counters(now));
             (traffic.requests, traffic.resets)
         };
-        assert_eq!(count(&[(ok, 10)], &[(ok, 30), (reset, 3)]), (20, 3));
-        assert_eq!(count(&[(ok, 10), (reset, 3)], &[(ok, 4)]), (4, 0));
+        assert_eq!(count(&[(ok, 10)], &[(ok, 30), (reset, 3)]), (20, Some(3)));
+        assert_eq!(count(&[(ok, 10), (reset, 3)], &[(ok, 4)]), (4, Some(0)));
     }
 
     /// The names are recorded from a real Envoy.
@@ -131,7 +143,7 @@ mod tests {
         let traffic = HostTraffic {
             requests: 7,
             errors: 2,
-            resets: 3,
+            resets: Some(3),
             handshakes: 13,
             failed_handshakes: 4,
         };
