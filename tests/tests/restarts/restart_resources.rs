@@ -99,7 +99,7 @@ async fn killed_envoy_restarts_if_runtime_directory_is_full() {
     agent.wait_healthy().await;
     let runtime = agent.visible(&agent.runtime());
     let filler = fill(&runtime);
-    // Removing the killed Envoy's files frees some space.
+    // Removing the killed Envoy's files frees some space. Another program may take it at first.
     let until = Instant::now() + Duration::from_secs(1);
     let more = std::thread::spawn(move || {
         let path = runtime.join("more");
@@ -110,9 +110,9 @@ async fn killed_envoy_restarts_if_runtime_directory_is_full() {
         path
     });
     agent.kill9_envoy();
-    agent.wait_numbered(HOST, 0).await;
     let more = more.join().expect("no panic");
     std::fs::remove_file(more).expect("remove the second filler");
+    agent.wait_numbered(HOST, 0).await;
     std::fs::remove_file(filler).expect("remove the filler");
     agent.write("all.yaml", &numbered(HOST, 1, backend.address()));
     agent.wait_numbered(HOST, 1).await;
