@@ -59,7 +59,7 @@ struct Validation {
     /// lack.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     ordered: BTreeMap<String, String>,
-    /// What the orders need in addition, by Secret.
+    /// Further requirements of the orders, by Secret.
     #[serde(skip)]
     provisos: BTreeMap<String, &'static str>,
     /// Cost of the change for Envoy, by Gateway that this host's agent serves.

@@ -19,7 +19,7 @@ pub(super) struct Failure {
 /// Events whose share a bad revision increases.
 struct Rate {
     key: &'static str,
-    /// What the share counts.
+    /// The counted events.
     events: &'static str,
     /// Without a known share of the waiting hosts, the events say nothing about the revision.
     needs_baseline: bool,
