@@ -311,7 +311,6 @@ enum Event {
     Apply(usize),
     Lose(usize),
     Fail(usize),
-    Die(usize),
     Revision(u8),
     Resume,
 }
@@ -322,7 +321,6 @@ fn event() -> impl Strategy<Value = Event> {
         (0..5_usize).prop_map(Event::Apply),
         (0..5_usize).prop_map(Event::Lose),
         (0..20_usize).prop_map(Event::Fail),
-        (0..20_usize).prop_map(Event::Die),
         (0..3_u8).prop_map(Event::Revision),
         Just(Event::Resume),
     ]
@@ -346,11 +344,6 @@ proptest! {
                 Event::Fail(index) => {
                     if let Some(host) = hosts.get_mut(index) {
                         host.failures.insert(format!("fails at {now}"));
-                    }
-                }
-                Event::Die(index) => {
-                    if let Some(host) = hosts.get_mut(index) {
-                        host.deaths += 1;
                     }
                 }
                 Event::Revision(number) => {
