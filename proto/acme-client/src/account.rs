@@ -153,6 +153,7 @@ mod tests {
         assert!(credentials_copy(&credentials, directory).is_some());
         assert!(credentials_copy(&credentials, "https://other.test").is_none());
     }
+
     #[test]
     fn external_accounts_have_records_of_their_own() {
         let mut issuer = request(ChallengeMethod::Http01, &[]).issuer;

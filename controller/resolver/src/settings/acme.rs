@@ -122,7 +122,7 @@ fn namespace_or_own<'n>(namespace: &'n str, options: &'n Options) -> &'n str {
     }
 }
 
-/// Returns true if the namespace is the operator's: the one with the configuration.
+/// Returns true if the namespace is the operator's, because it contains the configuration.
 pub(crate) fn is_operators(
     configured: &ConfiguredAcme,
     namespace: &str,
