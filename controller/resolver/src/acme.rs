@@ -36,16 +36,16 @@ pub(crate) fn requests(
     let mut requests = CertificateRequests::new();
     for gateway in gateways {
         let asks = asks(gateway.metadata);
-        let found = match &asks {
-            Ok(false) => Vec::new(),
-            Ok(true) => {
-                let http = HttpListeners::of(gateway);
-                Requester::of_gateway(gateway, &http).request(cx, &mut requests)
-            }
-            Err(why) => vec![why.clone()],
+        let http = (asks == Ok(true)).then(|| HttpListeners::of(gateway));
+        let found = match (asks, &http) {
+            (Ok(_), None) => Vec::new(),
+            (Ok(_), Some(http)) => Requester::of_gateway(gateway, http).request(cx, &mut requests),
+            (Err(why), _) => vec![why],
         };
-        let permits = asks == Ok(true);
-        let of_sets = of_sets(gateway, permits, cx, &mut requests);
+        let sets = gateway.sets.iter();
+        let of_sets: Vec<Vec<String>> = sets
+            .map(|set| of_set(gateway, set, http.as_ref(), cx, &mut requests))
+            .collect();
         gateway.not_understood.extend(named(found));
         for (set, found) in gateway.sets.iter_mut().zip(of_sets) {
             set.notes = named(found).collect();
@@ -69,18 +69,6 @@ fn asks(metadata: &Metadata) -> Result<bool, String> {
 fn named(obstacles: Vec<String>) -> impl Iterator<Item = String> {
     let obstacles = obstacles.into_iter();
     obstacles.map(|why| format!("metadata.annotations[{ACME_KEY}]: {why}"))
-}
-
-fn of_sets(
-    gateway: &CheckedGateway<'_>,
-    permits: bool,
-    cx: &ResolveContext<'_, '_>,
-    requests: &mut CertificateRequests,
-) -> Vec<Vec<String>> {
-    let http = permits.then(|| HttpListeners::of(gateway));
-    let sets = gateway.sets.iter();
-    sets.map(|set| of_set(gateway, set, http.as_ref(), cx, requests))
-        .collect()
 }
 
 /// Both owners must agree: the Gateway's because it uses the operator's account, the ListenerSet's
